@@ -1,0 +1,89 @@
+"""SymPy nodes of our own: the sum over tokens, and functions whose derivatives stay stable.
+
+`TokenSum(body)` is sum_l body(x_l) with `X` bound inside it; it is linear by construction, so that
+`sum(softmax) = 1` and shift invariance are found by plain algebra for symbolic L.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy as sp
+
+X = sp.Symbol("x", real=True)
+L = sp.Symbol("L", positive=True, integer=True)
+
+
+class TokenSum(sp.Function):
+    """sum over the tokens l = 1..L of the body taken at x = x_l."""
+
+    nargs = 1
+    is_real = True
+
+    @classmethod
+    def eval(cls, body: sp.Expr) -> sp.Expr | None:
+        """Pull out what does not depend on the token, and split sums."""
+        if X not in body.free_symbols:
+            return L * body
+        if body.is_Add:
+            return sp.Add(*[cls(term) for term in body.args])
+        if body.is_Mul:
+            inner, outer = sp.sift(body.args, lambda a: X in a.free_symbols, binary=True)
+            if outer:
+                return sp.Mul(*outer) * cls(sp.Mul(*inner))
+        return None
+
+    @property
+    def free_symbols(self) -> set[sp.Symbol]:
+        """X is bound by the sum."""
+        symbols: set[sp.Symbol] = self.args[0].free_symbols - {X}
+        return symbols | {L}
+
+    def _eval_subs(self, old: sp.Basic, new: sp.Basic) -> sp.Basic | None:
+        return self if old == X else None
+
+    def _eval_derivative(self, s: sp.Symbol) -> sp.Expr:
+        return sp.S.Zero if s == X else TokenSum(self.args[0].diff(s))
+
+    def _eval_is_positive(self) -> bool | None:
+        return True if self.args[0].is_positive else None
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        text = rf"\sum_{{\ell}} {printer._print(self.args[0])}"
+        return rf"\left({text}\right)" + (f"^{{{exp}}}" if exp else "")
+
+
+class sigmoid(sp.Function):  # noqa: N801 - the name users type
+    """1 / (1 + exp(-x))."""
+
+    nargs = 1
+    is_real = True
+    is_positive = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """sigmoid' = sigmoid(x) sigmoid(-x), which never cancels."""
+        return sigmoid(self.args[0]) * sigmoid(-self.args[0])
+
+    def _eval_rewrite_as_exp(self, arg: sp.Expr, **_: Any) -> sp.Expr:
+        return 1 / (1 + sp.exp(-arg))
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return self.rewrite(sp.exp)._eval_evalf(prec)
+
+
+class softplus(sp.Function):  # noqa: N801 - the name users type
+    """log(1 + exp(x))."""
+
+    nargs = 1
+    is_real = True
+    is_positive = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """softplus' = sigmoid."""
+        return sigmoid(self.args[0])
+
+    def _eval_rewrite_as_exp(self, arg: sp.Expr, **_: Any) -> sp.Expr:
+        return sp.log(1 + sp.exp(arg))
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return self.rewrite(sp.exp)._eval_evalf(prec)
