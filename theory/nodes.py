@@ -37,7 +37,7 @@ class TokenSum(sp.Function):
     def free_symbols(self) -> set[sp.Symbol]:
         """X is bound by the sum."""
         symbols: set[sp.Symbol] = self.args[0].free_symbols - {X}
-        return symbols | {L}
+        return symbols
 
     def _eval_subs(self, old: sp.Basic, new: sp.Basic) -> sp.Basic | None:
         return self if old == X else None
@@ -87,3 +87,39 @@ class softplus(sp.Function):  # noqa: N801 - the name users type
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
         return self.rewrite(sp.exp)._eval_evalf(prec)
+
+
+class step(sp.Function):
+    """1 where the argument is positive, else 0."""
+
+    nargs = 1
+    is_real = True
+    is_nonnegative = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """0: the jump at the kink is carried by whoever integrates over it."""
+        return sp.S.Zero
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        value = self.args[0]._evalf(prec)
+        if not value.is_comparable:
+            return step(value)
+        return sp.Float(1, precision=prec) if value > 0 else sp.S.Zero
+
+
+class relu(sp.Function):
+    """max(x, 0)."""
+
+    nargs = 1
+    is_real = True
+    is_nonnegative = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """relu' = step."""
+        return step(self.args[0])
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        value = self.args[0]._evalf(prec)
+        if not value.is_comparable:
+            return relu(value)
+        return value if value > 0 else sp.S.Zero

@@ -1,0 +1,208 @@
+"""Lowering: from a derived SaddleSystem to the kernels (KernelIR) that the emitters print.
+
+Stable rewrites come first, then the staged derivatives of the rewritten form, then common subexpressions, which are
+scheduled just before their first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+
+from codegen.ir import Kernel, Output, rebuilt
+from codegen.stable import SHIFT, StableForm, stabilised
+from theory.activation import Activation, TokenForm
+from theory.channel import U
+from theory.model import RESIDUAL, V, Y
+from theory.nodes import L, X
+from theory.saddle import SaddleSystem, loss_derivatives
+from theory.tokens import Definition, StagedDerivatives, W, staged_derivatives
+
+
+@dataclass(frozen=True)
+class KernelIR:
+    """All kernels of one system, and the parameters in the order in which they are passed."""
+
+    parameters: tuple[str, ...]
+    kernels: tuple[Kernel, ...]
+
+    def operations(self) -> dict[str, int]:
+        """Operation counts by kernel."""
+        return {k.name: k.operations() for k in self.kernels}
+
+
+def parameter_symbol(name: str) -> sp.Symbol:
+    """A user's parameter under a name that no internal symbol has."""
+    return sp.Symbol(f"param_{name}", real=True)
+
+
+def lower(system: SaddleSystem) -> KernelIR:
+    """Kernels for sigma, loss, gradient, Hessian, the curvatures of stability, and the pullback of training."""
+    if system.tokens is None:
+        raise ValueError("lowering needs a number of tokens")
+    stable = stable_form(system.activation, system.tokens)
+    loss = loss_derivatives(stable.form, system.values)
+    shift = _shift_definitions(stable)
+    sums = (*shift, *loss.value_definitions)
+    slopes = (*sums, *loss.gradient_definitions)
+    curved = (*slopes, *loss.hessian_definitions)
+    value = Output("value", loss.value)
+    slope = Output("slope", loss.gradient_x)
+    fields = (X, W), (Y, V["v"])
+    prox_loss = system.model.loss.subs(RESIDUAL, system.values.residual)
+    kernels = [
+        sigma_kernel(stable),
+        _kernel("loss", "the loss with z eliminated", *fields, sums, [value]),
+        _kernel(
+            "gradient",
+            "loss, its slope in chi, sigma, the gain G_z = gain sigma, and the residual's own loss",
+            *fields,
+            slopes,
+            [
+                value,
+                slope,
+                Output("sigmas", stable.form.f),
+                Output("gain", system.values.field_gain),
+                Output("residual_loss", prox_loss),
+            ],
+        ),
+        _kernel(
+            "hessian",
+            "loss, slope and Hessian in chi",
+            *fields,
+            curved,
+            [value, slope, Output("curvature", loss.hessian_xx)],
+        ),
+        _kernel(
+            "curvatures",
+            "second derivatives of the loss in (chi, chi), (chi, w_z), (w_z, w_z)",
+            *fields,
+            curved,
+            [Output("h", loss.hessian_xx), Output("c", loss.hessian_xw), Output("e", loss.hessian_ww)],
+        ),
+    ]
+    return KernelIR(system.activation.parameters, tuple(kernels))
+
+
+def stable_form(act: Activation, tokens: int) -> StableForm:
+    """The stabilised token form at a fixed number of tokens, parameters renamed apart."""
+    form = act.token_form()
+    fixed = {L: sp.Integer(tokens)} | {sp.Symbol(p, real=True): parameter_symbol(p) for p in act.parameters}
+    sums = tuple((s, b.xreplace(fixed)) for s, b in form.sums)
+    return stabilised(TokenForm(form.f.xreplace(fixed), sums))
+
+
+def sigma_kernel(stable: StableForm) -> Kernel:
+    """The activation itself."""
+    sums = [Definition(s, "sum", b) for s, b in stable.form.sums]
+    return _kernel("sigma", "the activation", (X,), (), (*_shift_definitions(stable), *sums), [Output("sigmas", stable.form.f)])
+
+
+def pullback_kernel(stable: StableForm) -> Kernel:
+    """sum_l w_l d sigma_l / d x_j, for training."""
+    derivatives = pullback_derivatives(stable.form)
+    statements = (
+        *_shift_definitions(stable),
+        *derivatives.value_definitions,
+        *derivatives.gradient_definitions,
+    )
+    return _kernel(
+        "pullback", "sum_l w_l d sigma_l / d x_j", (X, W), (), statements, [Output("slope", derivatives.gradient_x)]
+    )
+
+
+def pullback_derivatives(form: TokenForm) -> StagedDerivatives:
+    """Derivatives of U = sum_l f(x_l) w_l alone."""
+    return staged_derivatives([*form.sums, (U, form.f * W)], U)
+
+
+def _shift_definitions(stable: StableForm) -> tuple[Definition, ...]:
+    if stable.exponent is None:
+        return ()
+    found = (Definition(SHIFT, "max", stable.exponent),)
+    return (*found, Definition(SHIFT, "scalar", sp.Max(SHIFT, 0))) if stable.floor else found
+
+
+def _kernel(
+    name: str,
+    doc: str,
+    token_inputs: Sequence[sp.Symbol],
+    scalar_inputs: Sequence[sp.Symbol],
+    definitions: Sequence[Definition],
+    outputs: Sequence[Output],
+) -> Kernel:
+    """Keep what the outputs need, share common subexpressions, and schedule."""
+    needed = _needed(definitions, outputs)
+    expressions = [d.expr for d in needed] + [e for o in outputs for e in o.expressions()]
+    powers, expressions = _merged_exponentials(expressions)
+    shared, reduced = sp.cse(expressions, symbols=sp.numbered_symbols("t_", real=True), order="canonical")
+    statements, outputs_reduced = _scheduled(needed, outputs, [*powers, *shared], reduced, set(token_inputs))
+    return Kernel(name, doc, tuple(token_inputs), tuple(scalar_inputs), statements, outputs_reduced)
+
+
+def _needed(definitions: Sequence[Definition], outputs: Sequence[Output]) -> list[Definition]:
+    """Definitions on which the outputs depend, in order."""
+    wanted = set().union(*[e.free_symbols for o in outputs for e in o.expressions()])
+    kept: list[Definition] = []
+    for d in reversed(definitions):
+        if d.symbol in wanted:
+            kept.append(d)
+            wanted |= d.expr.free_symbols
+    return kept[::-1]
+
+
+def _merged_exponentials(expressions: list[sp.Expr]) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp.Expr]]:
+    """Write exp(k u) as a power of one symbol for exp(u), so that each exponential is taken once."""
+    arguments = sorted({e.args[0] for x in expressions for e in x.atoms(sp.exp)}, key=lambda a: (sp.count_ops(a), str(a)))
+    powers: list[tuple[sp.Symbol, sp.Expr]] = []
+    replaced: dict[sp.Expr, sp.Expr] = {}
+    for argument in arguments:
+        for symbol, base in powers:
+            ratio = sp.cancel(argument / base.args[0])
+            if ratio.is_Integer and ratio > 0:
+                replaced[sp.exp(argument)] = symbol**ratio
+                break
+        else:
+            symbol = sp.Symbol(f"exp_{len(powers) + 1}", positive=True)
+            powers.append((symbol, sp.exp(argument)))
+            replaced[sp.exp(argument)] = symbol
+    return powers, [e.xreplace(replaced) for e in expressions]
+
+
+def _scheduled(
+    definitions: Sequence[Definition],
+    outputs: Sequence[Output],
+    shared: Sequence[tuple[sp.Symbol, sp.Expr]],
+    expressions: Sequence[sp.Expr],
+    tokens: set[sp.Symbol],
+) -> tuple[tuple[Definition, ...], tuple[Output, ...]]:
+    """Each shared subexpression just before its first use."""
+    waiting = dict(shared)
+    vectors = set(tokens)
+    statements: list[Definition] = []
+
+    def release(expr: sp.Expr) -> None:
+        for symbol in sorted(expr.free_symbols & set(waiting), key=lambda s: s.name):
+            if symbol in waiting:
+                body = waiting.pop(symbol)
+                release(body)
+                is_vector = bool(body.free_symbols & vectors)
+                vectors.update({symbol} if is_vector else set())
+                statements.append(Definition(symbol, "token" if is_vector else "scalar", body))
+
+    bodies = iter(expressions)
+    for d in definitions:
+        body = next(bodies)
+        release(body)
+        if d.kind == "token":
+            vectors.add(d.symbol)
+        statements.append(Definition(d.symbol, d.kind, body))
+    results = []
+    for o in outputs:
+        parts = [next(bodies) for _ in o.expressions()]
+        for part in parts:
+            release(part)
+        results.append(rebuilt(o, parts))
+    return tuple(statements), tuple(results)

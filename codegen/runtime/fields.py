@@ -1,0 +1,63 @@
+"""Gaussian fields (w_chi, w_z, y) of one sequence as mean + factor @ standard normals, invariances projected out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from codegen.runtime.kernel import SHIFT_INVARIANT, TOKENS, Array, hidden_law, idle_law, row_sum
+
+
+class FieldFactor(NamedTuple):
+    """fields = mean + factor @ zeta; scores come first, then values, then the label."""
+
+    score_mean: Array
+    score_factor: Array
+    value_factor: Array
+
+
+def dimensions(params: Array) -> tuple[int, int]:
+    """Number of normals that the scores and the values (with the label) need."""
+    score = TOKENS - 1 if SHIFT_INVARIANT else TOKENS
+    value = TOKENS if row_sum(params) else TOKENS + 1
+    return score, value
+
+
+def field_factor(order: Array, nu: float, noise: float, params: Array) -> FieldFactor:
+    """Factor the fields' covariance; along an invariance of M the fields are replaced by their conditional mean."""
+    mean, hidden = hidden_law(order, nu, noise)
+    _, idle = idle_law(order)
+    score = np.diag(np.r_[hidden[0, 0], np.full(TOKENS - 1, idle[0, 0])])
+    value = np.diag(np.r_[hidden[1, 1], np.full(TOKENS - 1, idle[1, 1]), hidden[2, 2]])
+    value[0, -1] = value[-1, 0] = hidden[1, 2]
+    total = row_sum(params)
+    return FieldFactor(
+        score_mean=np.r_[mean[0], np.zeros(TOKENS - 1)],
+        score_factor=reduced_factor(score, np.ones(TOKENS) if SHIFT_INVARIANT else None),
+        value_factor=reduced_factor(value, np.r_[np.ones(TOKENS), total] if total else None),
+    )
+
+
+def reduced_factor(covariance: Array, invariant: Array | None) -> Array:
+    """F with F F^T the covariance, or, given an invariant direction, that of E[field | all functionals blind to it]."""
+    scale = np.sqrt(np.diag(covariance).max())
+    jitter = np.eye(len(covariance)) * (1e-30 + 1e-15 * scale) ** 2
+    if invariant is None:
+        return np.linalg.cholesky(covariance + jitter)
+    blind = _complement(invariant)
+    cross = (covariance + jitter) @ blind.T
+    return np.linalg.solve(np.linalg.cholesky(blind @ cross), cross.T).T
+
+
+def _complement(direction: Array) -> Array:
+    """Rows spanning the functionals that vanish on `direction` (whose first entry is not zero)."""
+    return np.c_[-direction[1:] / direction[0], np.eye(len(direction) - 1)]
+
+
+def fields(law: FieldFactor, zeta: Array) -> tuple[Array, Array, Array]:
+    """w_chi and w_z of shape (TOKENS, n) and y of shape (n,) at the nodes zeta."""
+    split = law.score_factor.shape[1]
+    w_chi = law.score_mean[:, None] + law.score_factor @ zeta[:split]
+    values = law.value_factor @ zeta[split:]
+    return w_chi, values[:-1], values[-1]

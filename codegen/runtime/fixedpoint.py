@@ -1,0 +1,134 @@
+"""The fixed point of the saddle equations: Anderson-accelerated iteration, then Newton with a cheap Jacobian.
+
+Iterations run in coordinates (m, log(q - m^2), log V) of each block, in which every point is physical.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from codegen.runtime.channel import Averages, Channel
+from codegen.runtime.kernel import Array, conjugates_from_rates, prior_update
+
+MEMORY = 6
+LARGEST_GROWTH = 4.0
+
+
+class Problem(NamedTuple):
+    """The arguments of the saddle equations."""
+
+    alpha: float
+    lambda_k: float
+    lambda_v: float
+
+
+class Evaluation(NamedTuple):
+    """One application of the saddle-point map: where from, where to, and the averages on the way."""
+
+    order: Array
+    image: Array
+    conjugates: Array
+    averages: Averages
+
+    @property
+    def residual(self) -> float:
+        """The undamped residual, relative to the size of each order parameter."""
+        gap = np.abs(self.image - self.order) / (1.0 + np.abs(self.order))
+        return float(gap.max()) if np.isfinite(gap).all() else np.inf
+
+
+class Converged(NamedTuple):
+    """The last evaluation, how many were made, and whether the residual met its tolerance."""
+
+    last: Evaluation
+    iterations: int
+    converged: bool
+
+
+def to_free(order: Array) -> Array:
+    """Physical order parameters as six unconstrained coordinates."""
+    m, q, v = order.reshape(2, 3).T
+    return np.stack([m, np.log(np.maximum(q - m * m, 1e-280)), np.log(v)], axis=1).ravel()
+
+
+def from_free(free: Array) -> Array:
+    """The order parameters of six unconstrained coordinates."""
+    m, spread, v = free.reshape(2, 3).T
+    return np.stack([m, m * m + np.exp(spread), np.exp(v)], axis=1).ravel()
+
+
+def evaluate(channel: Channel, order: Array, problem: Problem, search: bool = False) -> Evaluation:
+    """Apply the saddle-point map once; an image with V <= 0 is replaced by the largest growth allowed."""
+    averages = channel.averages(order, search)
+    conjugates = conjugates_from_rates(averages.rates, problem.alpha)
+    image = prior_update(conjugates, problem.lambda_k, problem.lambda_v)
+    for v in (2, 5):
+        if not 0.0 < image[v] <= LARGEST_GROWTH * order[v]:
+            image[v] = LARGEST_GROWTH * order[v]
+    return Evaluation(order, image, conjugates, averages)
+
+
+def iterate(
+    channel: Channel, start: Array, problem: Problem, tol: float, limit: int = 300, damping: float = 1.0
+) -> Converged:
+    """Anderson-accelerated fixed-point iteration from `start`; convergence is judged on the undamped residual."""
+    free = to_free(start)
+    points: list[Array] = []
+    gaps: list[Array] = []
+    best = np.inf
+    for count in range(1, limit + 1):
+        now = evaluate(channel, from_free(free), problem)
+        if not np.isfinite(now.image).all():
+            return Converged(now, count, False)
+        if now.residual <= tol:
+            return Converged(now, count, True)
+        gap = to_free(now.image) - free
+        if now.residual > 3.0 * best:
+            points, gaps = [], []
+        best = min(best, now.residual)
+        points, gaps = [*points[1 - MEMORY :], free], [*gaps[1 - MEMORY :], gap]
+        free = _mixed(points, gaps, damping if now.residual < 0.1 else 0.5 * damping)
+    return Converged(now, limit, False)
+
+
+def _mixed(points: list[Array], gaps: list[Array], damping: float) -> Array:
+    """The Anderson step; a plain damped step while the history is short or the mixture is wild."""
+    plain = points[-1] + damping * gaps[-1]
+    if len(gaps) < 3:
+        return plain
+    past = np.stack([g - gaps[-1] for g in gaps[:-1]], axis=1)
+    moves = np.stack([p - points[-1] for p in points[:-1]], axis=1)
+    ridge = 1e-10 * (past * past).sum() / past.shape[1]
+    mixture = np.linalg.solve(past.T @ past + ridge * np.eye(past.shape[1]), past.T @ gaps[-1])
+    mixed = points[-1] - moves @ mixture + damping * (gaps[-1] - past @ mixture)
+    return mixed if np.abs(mixed - points[-1]).max() < 2.0 else plain
+
+
+def newton_matrix(channel: Channel, at: Evaluation, problem: Problem) -> Array:
+    """(I - dF)^-1 of the map in free coordinates, by forward differences."""
+    free, step = to_free(at.order), 1e-4
+    base = to_free(at.image)
+    columns = []
+    for i in range(free.size):
+        moved = free.copy()
+        moved[i] += step
+        columns.append((to_free(evaluate(channel, from_free(moved), problem).image) - base) / step)
+    return np.linalg.inv(np.eye(free.size) - np.stack(columns, axis=1))
+
+
+def polish(channel: Channel, start: Array, problem: Problem, matrix: Array, tol: float, limit: int = 12) -> Converged:
+    """Newton steps with a fixed matrix; falls back to the accelerated iteration when they stop contracting."""
+    free = to_free(start)
+    last = np.inf
+    for count in range(1, limit + 1):
+        now = evaluate(channel, from_free(free), problem, search=count == 1)
+        if now.residual <= tol:
+            return Converged(now, count, True)
+        if not now.residual < 0.7 * last:
+            rest = iterate(channel, now.order, problem, tol)
+            return Converged(rest.last, count + rest.iterations, rest.converged)
+        last = now.residual
+        free = free + matrix @ (to_free(now.image) - free)
+    return Converged(now, limit, False)

@@ -1,0 +1,49 @@
+"""Checks of the arguments of the public functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from codegen.runtime.kernel import DEFAULTS, PARAMETERS, Array
+
+ORDER_NAMES = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
+CONJUGATE_NAMES = ("mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")
+
+
+def check_number(name: str, value: float, allowed: str, valid: bool) -> None:
+    """Raise ValueError naming the argument, the value and what is allowed."""
+    if not (isinstance(value, (int, float, np.floating, np.integer)) and math.isfinite(value) and valid):
+        raise ValueError(f"{name}: got {value!r}, allowed is {allowed}")
+
+
+def check_setting(alpha: float, nu: float, noise: float, lambda_k: float, lambda_v: float) -> None:
+    """The ranges of the physical arguments."""
+    check_number("alpha", alpha, "a finite number above 0", alpha > 0)
+    check_number("nu", nu, "a finite number, 0 or above", nu >= 0)
+    check_number("noise", noise, "a finite number, 0 or above", noise >= 0)
+    check_number("lambda_k", lambda_k, "a finite number, 0 or above", lambda_k >= 0)
+    check_number("lambda_v", lambda_v, "a finite number, 0 or above", lambda_v >= 0)
+
+
+def parameter_values(given: Mapping[str, float]) -> Array:
+    """The activation's parameters in order, defaults filled in."""
+    unknown = sorted(set(given) - set(PARAMETERS))
+    if unknown:
+        raise ValueError(f"parameters: got {unknown}, allowed is {list(PARAMETERS)}")
+    values = {**DEFAULTS, **given}
+    missing = [p for p in PARAMETERS if p not in values]
+    if missing:
+        raise ValueError(f"parameters: {missing} have no value, allowed is a number for each")
+    for name in PARAMETERS:
+        check_number(name, values[name], "a finite number", True)
+    return np.array([float(values[p]) for p in PARAMETERS])
+
+
+def unknowns(mapping: Mapping[str, float], names: tuple[str, ...]) -> Array:
+    """A mapping with exactly these keys as an array."""
+    if set(mapping) != set(names):
+        raise ValueError(f"keys: got {sorted(mapping)}, allowed is {list(names)}")
+    return np.array([float(mapping[n]) for n in names])

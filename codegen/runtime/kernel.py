@@ -1,0 +1,38 @@
+"""What the emitter supplies to the run-time: the derived expressions as NumPy functions.
+
+Arrays have the tokens along axis 0 and the samples along axis 1; the hidden token is token 0. `order` is
+(m_k, q_k, V_k, m_v, q_v, V_v), `conjugates` is (mh_k, qh_k, Vh_k, mh_v, qh_v, Vh_v).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+TOKENS: int
+PARAMETERS: tuple[str, ...]
+DEFAULTS: dict[str, float]
+METADATA: dict[str, Any]
+SHIFT_INVARIANT: bool
+ELEMENTWISE: bool
+row_sum: Callable[[Array], float | None]
+hidden_law: Callable[[Array, float, float], tuple[Array, Array]]
+idle_law: Callable[[Array], tuple[Array, Array]]
+sigma: Callable[[Array, Array], Array]
+loss: Callable[[Array, Array, Array, float, Array], Array]
+gradient: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array, Array, Array]]
+hessian: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
+curvatures: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
+channel_rates: Callable[[Array, float, float, Array, Array, Array, Array, Array], tuple[Array, ...]]
+conjugates_from_rates: Callable[[Array, float], Array]
+prior_update: Callable[[Array, float, float], Array]
+free_energy_value: Callable[[Array, Array, float, float, float, float], float]
+free_energy_gradient: Callable[[Array, Array, float, float, float, Array], Array]
+risk_on_manifold: Callable[[float, float, float, float, float], float]
+best_value_overlap: Callable[[float, float], float]
+score_law: Callable[[float, float, float], tuple[float, float, float]]
+overlap_risk_terms: Callable[[Array, float, float, Array, Array], Array]

@@ -1,0 +1,42 @@
+"""Batched symmetric linear algebra on (size, size, n) arrays, one Python step per pivot, none per sample."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codegen.runtime.kernel import Array
+
+
+def factor(matrix: Array, floor: float = 0.0) -> tuple[Array, Array]:
+    """L D L^T without pivoting; with a floor, pivots are replaced by max(|pivot|, floor), which makes Newton descend."""
+    lower = matrix.copy()
+    pivots = np.empty(matrix.shape[1:])
+    for j in range(len(pivots)):
+        pivot = lower[j, j]
+        if floor:
+            pivot = np.maximum(np.abs(pivot), floor)
+        pivots[j] = pivot
+        row = lower[j, j + 1 :].copy()
+        column = row / np.where(pivot == 0.0, 1e-300, pivot)
+        lower[j + 1 :, j + 1 :] -= column[:, None] * row[None, :]
+        lower[j + 1 :, j] = column
+    return lower, pivots
+
+
+def solve_factored(lower: Array, pivots: Array, right: Array) -> Array:
+    """Solve with the factors of `factor`; `right` is (size, n) or (size, columns, n)."""
+    extra = (slice(None),) + (None,) * (right.ndim - 2)
+    solution = right.copy()
+    for j in range(len(pivots)):
+        solution[j + 1 :] -= lower[j + 1 :, j][extra] * solution[j]
+    solution /= pivots[extra]
+    for j in reversed(range(len(pivots))):
+        solution[j] -= (lower[j + 1 :, j][extra] * solution[j + 1 :]).sum(axis=0)
+    return solution
+
+
+def add_identity(matrix: Array) -> Array:
+    """I + matrix, in place."""
+    index = np.arange(len(matrix))
+    matrix[index, index] += 1.0
+    return matrix

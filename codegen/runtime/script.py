@@ -1,0 +1,59 @@
+"""Running a generated module as a script."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from typing import Any
+
+from codegen.runtime.kernel import METADATA
+from codegen.runtime.solver import solve
+
+
+def finite(value: Any) -> Any:
+    """JSON-ready: numbers that are not finite become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    return [finite(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _parameter(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed is NAME=NUMBER") from None
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Solve from the command line; exit status 0 done, 1 not to be trusted as it stands, 2 bad input."""
+    parser = argparse.ArgumentParser(description=f"Replica theory of {METADATA['activation']}, task {METADATA['task']}")
+    parser.add_argument("--alpha", type=float, required=True, help="samples per dimension")
+    parser.add_argument("--nu", type=float, required=True, help="signal strength")
+    parser.add_argument("--noise", type=float, default=0.0, help="label noise (a standard deviation)")
+    parser.add_argument("--lambda-k", type=float, default=1.0)
+    parser.add_argument("--lambda-v", type=float, default=1.0)
+    parser.add_argument("--init", choices=("informed", "random"), default="informed")
+    parser.add_argument("--tol", type=float, default=1e-8, help="absolute error asked for on the test risk")
+    parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = vars(parser.parse_args(argv))
+    as_json, parameters = options.pop("json"), dict(options.pop("param"))
+    try:
+        solution = solve(**options, **parameters)
+    except ValueError as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    result = finite(solution._asdict())
+    print(json.dumps(result) if as_json else "\n".join(f"{k}: {v}" for k, v in result.items()))
+    for warning in solution.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return 1 if solution.warnings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

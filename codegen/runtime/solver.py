@@ -1,0 +1,426 @@
+"""The solver: nodes refined level by level until the stated error meets the tolerance, and the Solution it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from codegen.runtime.channel import Averages, Channel, ProxChannel, ProxFreeChannel, Setting
+from codegen.runtime.fields import dimensions
+from codegen.runtime.fixedpoint import (
+    Converged,
+    Evaluation,
+    Problem,
+    evaluate,
+    from_free,
+    iterate,
+    newton_matrix,
+    polish,
+    to_free,
+)
+from codegen.runtime.inputs import (
+    CONJUGATE_NAMES,
+    ORDER_NAMES,
+    check_number,
+    check_setting,
+    parameter_values,
+    unknowns,
+)
+from codegen.runtime.kernel import Array, free_energy_gradient, free_energy_value
+from codegen.runtime.nodes import lattice, sobol
+from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, informed_overlaps
+
+PROX_FREE_DIMENSIONS = (2, 5)
+LARGEST_LATTICE = 300_000
+SCRAMBLES = 8
+LOG2_SOBOL = 13
+COVERAGE = 0.9995
+STABLE_REPLICON = 1.0
+STABLE_JUMP = 0.05
+ROUNDING = 1e-13
+
+
+class Solution(NamedTuple):
+    """A solved saddle point; `error` bounds the absolute error of test_risk, `warnings` say what to distrust."""
+
+    test_risk: float
+    excess_risk: float
+    train_loss: float
+    energy: float
+    order_parameters: dict[str, float]
+    conjugates: dict[str, float]
+    converged: bool
+    iterations: int
+    residual: float
+    error: float
+    rs_stable: bool
+    replicon: float
+    jump_weight: float
+    folded_mass: float
+    method: str
+    bayes_risk: float | None
+    warnings: tuple[str, ...]
+
+
+class _State(NamedTuple):
+    """A fixed point on some nodes, with the bound on its error and the channel it was found on."""
+
+    last: Evaluation
+    iterations: int
+    converged: bool
+    error: float
+    channel: Channel
+    method: str
+
+
+class _Task(NamedTuple):
+    """What is to be solved, and how well."""
+
+    setting: Setting
+    problem: Problem
+    tol: float
+
+
+def _count(dim: int, level: int) -> float:
+    """Nodes at a level: about 1000 in three dimensions, 1.8 times more per further one, tripled per level."""
+    return 1000.0 * 1.78 ** (dim - 3) * 3.0**level
+
+
+def _start(init: str, task: _Task) -> Array:
+    """Order parameters to start from: the population optimum, or next to nothing known of the teacher."""
+    if init == "informed":
+        m_k, q_k, m_v, q_v = informed_overlaps(task.setting.nu, task.setting.params)
+    else:
+        m_k, q_k, m_v, q_v = 0.02, 0.3, 0.02, 0.3
+    fit = task.problem.alpha / (1.0 + task.problem.alpha)
+    v_k, v_v = (1.0 / (penalty + 0.3 * fit + 1e-3) for penalty in (task.problem.lambda_k, task.problem.lambda_v))
+    return np.array([m_k, q_k, v_k, m_v, q_v, v_v])
+
+
+def _risk_error(matrix: Array, order: Array, gap: Array, task: _Task) -> float:
+    """Effect on the test risk of an error `gap` of the map: propagated component by component, without cancellation."""
+    free = to_free(order)
+    reach = np.abs(matrix) @ np.abs(gap)
+    moved = 0.0
+    base, _ = _risk(order, task)
+    for i in (0, 1, 3, 4):
+        step = np.zeros(6)
+        step[i] = max(1e-5, min(reach[i], 0.1))
+        shifted, _ = _risk(from_free(free + step), task)
+        moved += abs(shifted - base) / step[i] * reach[i]
+    return moved
+
+
+def _risk(order: Array, task: _Task) -> tuple[float, float]:
+    return _population_risk(order[[0, 1, 3, 4]], task.setting.nu, task.setting.noise, task.setting.params)
+
+
+def _residual_tolerance(task: _Task) -> float:
+    return float(min(1e-6, max(task.tol / 30.0, 1e-14)))
+
+
+def _first(channel: Channel, start: Array, task: _Task, tol: float) -> Converged:
+    """The accelerated iteration, with stronger damping when it does not settle."""
+    found = iterate(channel, start, task.problem, tol)
+    iterations = found.iterations
+    for damping in (0.5, 0.2):
+        if found.converged:
+            break
+        found = iterate(channel, start, task.problem, tol, damping=damping)
+        iterations += found.iterations
+    return found._replace(iterations=iterations)
+
+
+def _levels(kind: Callable[[tuple[Array, Array], Setting], Channel], start: Array, task: _Task) -> _State:
+    """Refine a lattice until the fixed points of successive levels agree within the tolerance."""
+    dim = sum(dimensions(task.setting.params))
+    tol = _residual_tolerance(task)
+    channel = _adapted(kind(lattice(dim, _count(dim, 0), 0), task.setting), start)
+    found = _first(channel, start, task, 1e-7)
+    channel = _adapted(channel, found.last.order)
+    found = _first(channel, found.last.order, task, 1e-7)._replace(iterations=found.iterations + 1)
+    if not found.converged:
+        return _State(found.last, found.iterations, False, np.inf, channel, f"{channel.name}, lattice")
+    matrix = newton_matrix(channel, found.last, task.problem)
+    iterations, level, gaps = found.iterations + 6, 0, [np.inf]
+    while True:
+        level += 1
+        finer = kind(lattice(dim, _count(dim, level), level), task.setting)
+        finer = _adapted(finer, found.last.order)
+        order = found.last.order
+        found = polish(finer, order, task.problem, matrix, tol)
+        iterations += found.iterations
+        gaps.append(_risk_error(matrix, found.last.order, to_free(found.last.order) - to_free(order), task))
+        error = _state_error(found.last, matrix, task, max(gaps[-1], 0.25 * gaps[-2]))
+        folded = found.last.averages.folded_mass
+        enough = level >= 2 and error <= task.tol
+        spent = _count(dim, level + 1) > LARGEST_LATTICE
+        hopeless = level >= 2 and 10.0 * folded > task.tol
+        if enough or spent or hopeless or not found.converged:
+            method = f"{finer.name}, lattice of {finer.weights.size} nodes in {dim} dimensions"
+            return _State(found.last, iterations, found.converged, error, finer, method)
+
+
+def _adapted(channel: Channel, order: Array) -> Channel:
+    if isinstance(channel, ProxFreeChannel):
+        channel.adapt(order)
+        channel.adapt(order)
+    return channel
+
+
+def _state_error(last: Evaluation, matrix: Array, task: _Task, gap: float) -> float:
+    """Quadrature gap, residual, folds, mass defect, failed proxes and the population average, added up."""
+    residual = np.abs(to_free(last.image) - to_free(last.order))
+    _, population = _risk(last.order, task)
+    averages = last.averages
+    defect = 10.0 * (averages.folded_mass + abs(averages.mass - 1.0) + averages.unconverged)
+    return gap + _risk_error(matrix, last.order, residual, task) + population + defect + ROUNDING
+
+
+class _Ensemble:
+    """Several independently shifted sets of nodes as one channel; `members` keeps the last image of each."""
+
+    name = "prox"
+
+    def __init__(self, channels: list[ProxChannel]) -> None:
+        self.channels = channels
+        self.weights = np.concatenate([c.weights for c in channels])
+        self.members: list[Averages] = []
+
+    def averages(self, order: Array, search: bool = False) -> Averages:
+        """The mean over the members."""
+        self.members = [c.averages(order, search) for c in self.channels]
+        means = [np.mean([getattr(m, f) for m in self.members], axis=0) for f in Averages._fields]
+        return Averages(means[0], *(float(m) for m in means[1:]))
+
+    def response(self, order: Array) -> Any:
+        """The response of the first member."""
+        return self.channels[0].response(order)
+
+
+def _ensemble(start: Array, task: _Task, quick: Array | None) -> _State:
+    """Fixed point of the mean over independent shifts or scrambles, with a t bound from their scatter."""
+    dim = sum(dimensions(task.setting.params))
+    tol = max(_residual_tolerance(task), 1e-9)
+    iterations = 0
+    order = start
+    first = ProxChannel(_random_nodes(dim, 0), task.setting)
+    if quick is None:
+        found = _first(first, start, task, 1e-6)
+        iterations += found.iterations
+        order = found.last.order
+        if not found.converged:
+            return _State(found.last, iterations, False, np.inf, first, "prox, one set of nodes")
+    at = evaluate(first, order, task.problem, search=True)
+    matrix = newton_matrix(first, at, task.problem)
+    ensemble = _Ensemble([first, *[ProxChannel(_random_nodes(dim, s), task.setting) for s in range(1, SCRAMBLES)]])
+    found = polish(ensemble, order, task.problem, matrix, tol)  # type: ignore[arg-type]
+    for _ in range(3):
+        last = evaluate(ensemble, found.last.order, task.problem, search=True)  # type: ignore[arg-type]
+        found = found._replace(last=last, iterations=found.iterations + 1)
+        if last.residual <= tol:
+            break
+        found = polish(ensemble, last.order, task.problem, matrix, tol)  # type: ignore[arg-type]
+    scatter = _scatter(ensemble, found.last, matrix, task)
+    error = _state_error(found.last, matrix, task, scatter)
+    kind = "lattice" if dim <= LATTICE_DIMENSIONS else "Sobol"
+    method = f"prox, {SCRAMBLES} x {kind} of {first.weights.size} nodes in {dim} dimensions"
+    settled = found.last.residual <= max(tol, 0.1 * scatter)
+    return _State(found.last, iterations + found.iterations + 7, settled, error, first, method)
+
+
+def _random_nodes(dim: int, seed: int) -> tuple[Array, Array]:
+    if dim > LATTICE_DIMENSIONS:
+        return sobol(dim, LOG2_SOBOL, seed)
+    return lattice(dim, 2.0**LOG2_SOBOL, 1000 + seed)
+
+
+def _scatter(ensemble: _Ensemble, last: Evaluation, matrix: Array, task: _Task) -> float:
+    """t bound on the risk from the scatter of the members' images, each propagated through the fixed point."""
+    free, base = to_free(last.order), _risk(last.order, task)[0]
+    risks = []
+    for member in ensemble.members:
+        fixed = _FixedAverages(member)
+        image = evaluate(fixed, last.order, task.problem).image  # type: ignore[arg-type]
+        risks.append(_risk(from_free(free + matrix @ (to_free(image) - to_free(last.image))), task)[0] - base)
+    spread = float(np.std(risks, ddof=1)) / np.sqrt(len(risks))
+    return float(special.stdtrit(len(risks) - 1, COVERAGE)) * spread
+
+
+class _FixedAverages(NamedTuple):
+    """A channel whose averages are already known."""
+
+    known: Averages
+
+    def averages(self, order: Array, search: bool = False) -> Averages:
+        """What is known."""
+        return self.known
+
+
+def _best_state(start: Array, task: _Task) -> _State:
+    """Prox-free where it applies and no fold matters, else the prox on a lattice, else an ensemble of nodes."""
+    score, value = dimensions(task.setting.params)
+    small = 0 < score <= PROX_FREE_DIMENSIONS[0] and score + value <= PROX_FREE_DIMENSIONS[1]
+    if small:
+        state = _levels(ProxFreeChannel, start, task)
+        if state.converged and state.error <= task.tol:
+            return state
+    if score + value > LATTICE_DIMENSIONS:
+        return _ensemble(start, task, None)
+    state = _levels(ProxChannel, start, task)
+    if state.converged and state.error <= task.tol:
+        return state
+    other = _ensemble(state.last.order if state.converged else start, task, state.last.order if state.converged else None)
+    return other if other.converged or not state.converged else state
+
+
+def solve(
+    alpha: float,
+    nu: float,
+    noise: float = 0.0,
+    lambda_k: float = 1.0,
+    lambda_v: float = 1.0,
+    *,
+    init: str = "informed",
+    tol: float = 1e-10,
+    **parameters: float,
+) -> Solution:
+    """Solve the saddle-point equations; `tol` is the absolute error asked for on test_risk."""
+    check_setting(alpha, nu, noise, lambda_k, lambda_v)
+    check_number("tol", tol, "a finite number above 0", tol > 0)
+    if init not in ("informed", "random"):
+        raise ValueError(f"init: got {init!r}, allowed is 'informed' or 'random'")
+    setting = Setting(float(nu), float(noise), parameter_values(parameters))
+    task = _Task(setting, Problem(float(alpha), float(lambda_k), float(lambda_v)), float(tol))
+    state = _best_state(_start(init, task), task)
+    return _solution(state, task, _lower_branch(state, init, task))
+
+
+def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
+    """A warning when the other start ends, on coarse nodes, at a clearly lower energy."""
+    dim = sum(dimensions(task.setting.params))
+    nodes = lattice(dim, _count(dim, 0), 0) if dim <= LATTICE_DIMENSIONS else sobol(dim, 10, 0)
+    channel = ProxChannel(nodes, task.setting)
+    other = "random" if init == "informed" else "informed"
+    found = iterate(channel, _start(other, task), task.problem, 1e-5, limit=100)
+    if not (found.converged and state.converged):
+        return []
+    here = _energy(ProxChannel(nodes, task.setting), state.last.order, task)
+    there = _energy(channel, found.last.order, task)
+    if there > here - 1e-3 * (abs(here) + abs(there)) or not np.isfinite(there):
+        return []
+    risk, _ = _risk(found.last.order, task)
+    return [f"another branch, from the {other} start, has lower energy ({there:.4g} < {here:.4g}), test risk {risk:.4g}"]
+
+
+def _energy(channel: Channel, order: Array, task: _Task) -> float:
+    now = evaluate(channel, order, task.problem)
+    return _free_energy(order, now.conjugates, task, now.averages.envelope)
+
+
+def _free_energy(order: Array, conjugates: Array, task: _Task, envelope: float) -> float:
+    alpha, lambda_k, lambda_v = task.problem
+    return float(free_energy_value(order, conjugates, alpha, lambda_k, lambda_v, envelope))
+
+
+def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
+    """The Solution of a state, with stability and all warnings."""
+    last = state.last
+    risk, _ = _risk(last.order, task)
+    response = state.channel.response(last.order)
+    replicon, jump = _stability(response, last, task)
+    stable = bool(replicon < STABLE_REPLICON and jump < STABLE_JUMP)
+    warnings = [] if state.converged else ["not converged: the undamped residual stays above its tolerance"]
+    if not state.error <= task.tol:
+        warnings.append(f"error: the bound {state.error:.2g} is above the {task.tol:.2g} asked for")
+    if not stable:
+        warnings.append(f"replica symmetry: not to be trusted here (replicon {replicon:.3g}, jump weight {jump:.3g})")
+    return Solution(
+        test_risk=risk,
+        excess_risk=risk - task.setting.noise**2,
+        train_loss=last.averages.train_loss,
+        energy=_free_energy(last.order, last.conjugates, task, last.averages.envelope),
+        order_parameters=dict(zip(ORDER_NAMES, map(float, last.order), strict=True)),
+        conjugates=dict(zip(CONJUGATE_NAMES, map(float, last.conjugates), strict=True)),
+        converged=state.converged,
+        iterations=state.iterations,
+        residual=last.residual,
+        error=state.error,
+        rs_stable=stable,
+        replicon=replicon,
+        jump_weight=jump,
+        folded_mass=last.averages.folded_mass,
+        method=state.method,
+        bayes_risk=None,
+        warnings=tuple(warnings + notes),
+    )
+
+
+def _stability(response: Any, last: Evaluation, task: _Task) -> tuple[float, float]:
+    """Spectral radius of the smooth de Almeida-Thouless matrix, and the relative gap of the two forms of Vh_k."""
+    v_k, v_v = last.order[2] ** 2, last.order[5] ** 2
+    kk, kv, vv = task.problem.alpha * response.squares
+    matrix = np.array([[v_k * kk, v_k * kv], [v_v * kv, v_v * vv]])
+    stein, smooth = last.conjugates[2], task.problem.alpha * response.trace
+    scale = max(abs(stein), 1e-12)
+    return float(np.abs(np.linalg.eigvals(matrix)).max()), float(abs(stein - smooth) / scale)
+
+
+def _exact_channel(setting: Setting, count: float) -> Channel:
+    """Fine nodes for a single evaluation away from a solution."""
+    dim = sum(dimensions(setting.params))
+    if dim > LATTICE_DIMENSIONS:
+        return ProxChannel(sobol(dim, int(np.log2(count)), 0), setting)
+    return ProxChannel(lattice(dim, count, 0), setting)
+
+
+def free_energy(
+    order_parameters: Mapping[str, float],
+    conjugates: Mapping[str, float],
+    alpha: float,
+    nu: float,
+    noise: float,
+    lambda_k: float,
+    lambda_v: float,
+    *,
+    nodes: float = 50_000,
+    **parameters: float,
+) -> float:
+    """The replica-symmetric free energy at any point, E[M] integrated numerically."""
+    check_setting(alpha, nu, noise, lambda_k, lambda_v)
+    order, conj = unknowns(order_parameters, ORDER_NAMES), unknowns(conjugates, CONJUGATE_NAMES)
+    setting = Setting(float(nu), float(noise), parameter_values(parameters))
+    envelope = _exact_channel(setting, nodes).averages(order, True).envelope
+    return float(free_energy_value(order, conj, alpha, lambda_k, lambda_v, envelope))
+
+
+def residual(
+    order_parameters: Mapping[str, float],
+    conjugates: Mapping[str, float],
+    alpha: float,
+    nu: float,
+    noise: float,
+    lambda_k: float,
+    lambda_v: float,
+    *,
+    nodes: float = 50_000,
+    **parameters: float,
+) -> Array:
+    """The gradient of the free energy in m_k q_k V_k m_v q_v V_v, then mh_k qh_k Vh_k mh_v qh_v Vh_v."""
+    check_setting(alpha, nu, noise, lambda_k, lambda_v)
+    order, conj = unknowns(order_parameters, ORDER_NAMES), unknowns(conjugates, CONJUGATE_NAMES)
+    setting = Setting(float(nu), float(noise), parameter_values(parameters))
+    rates = _exact_channel(setting, nodes).averages(order, True).rates
+    return np.asarray(free_energy_gradient(order, conj, alpha, lambda_k, lambda_v, rates))
+
+
+def population_risk(
+    m_k: float, q_k: float, m_v: float, q_v: float, nu: float, noise: float = 0.0, **parameters: float
+) -> float:
+    """E (y - f)^2 of an estimator with these overlaps, cross overlaps zero."""
+    check_number("q_k", q_k, "a finite number above 0", q_k > 0)
+    check_number("nu", nu, "a finite number, 0 or above", nu >= 0)
+    return _population_risk(np.array([m_k, q_k, m_v, q_v]), nu, noise, parameter_values(parameters))[0]

@@ -1,0 +1,118 @@
+"""Activations sigma_l = f(x_l, S_1..S_r, L) with S_a = sum_l s_a(x_l), and their registry.
+
+`Activation` is what every later stage receives: an expression with bound token sums, its parameters, and the
+symbolic properties (`properties`) from which, never from a name, all reductions follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import sympy as sp
+
+from theory.errors import InputError
+from theory.language import parse, unparse
+from theory.nodes import L, TokenSum, X
+
+
+@dataclass(frozen=True)
+class TokenForm:
+    """f(x, S_1..S_r) with the bodies s_a(x, S_1..S_{a-1}) of its sums, inner sums first."""
+
+    f: sp.Expr
+    sums: tuple[tuple[sp.Symbol, sp.Expr], ...]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A permutation-equivariant map R^L -> R^L; parameters may have given values and registered defaults."""
+
+    name: str
+    expr: sp.Expr
+    values: Mapping[str, float] = field(default_factory=dict)
+    defaults: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the free parameters, sorted."""
+        return tuple(sorted(s.name for s in self.expr.free_symbols - {X, L}))
+
+    @property
+    def text(self) -> str:
+        """The expression in the activation language."""
+        return unparse(self.expr)
+
+    def settled(self) -> dict[str, float]:
+        """A value for every parameter; one with neither a value nor a registered default is an error."""
+        known = {**self.defaults, **self.values}
+        if missing := [p for p in self.parameters if p not in known]:
+            raise InputError("param", None, f"a value for each of {missing} of {self.text}, as in {missing[0]}=0.5")
+        return {p: known[p] for p in self.parameters}
+
+    def token_form(self) -> TokenForm:
+        """Replace each TokenSum by a symbol, innermost first, in a canonical order."""
+        expr, sums = self.expr, []
+        while nodes := expr.atoms(TokenSum):
+            innermost = sorted((n for n in nodes if not n.args[0].has(TokenSum)), key=sp.default_sort_key)
+            for node in innermost:
+                symbol = sp.Symbol(f"S_{len(sums) + 1}", real=True, positive=node.args[0].is_positive)
+                sums.append((symbol, node.args[0]))
+                expr = expr.xreplace({node: symbol})
+        return TokenForm(expr, tuple(sums))
+
+
+_REGISTRY: dict[str, Activation] = {}
+
+
+def register(name: str, definition: str | Callable[..., sp.Expr], **defaults: float) -> Activation:
+    """Register an activation under a name; `definition` is text of the language or a function of (x, sum, L)."""
+    if not name.isidentifier() or not name.isascii():
+        raise InputError("name", name, "an ASCII identifier")
+    expr = parse(definition) if isinstance(definition, str) else definition(X, TokenSum, L)
+    if not isinstance(expr, sp.Expr):
+        raise InputError("definition", expr, "text of the language or a function that returns a SymPy expression")
+    act = Activation(name, expr, {}, dict(defaults))
+    if unknown := set(defaults) - set(act.parameters):
+        raise InputError("defaults", sorted(unknown), f"the parameters {list(act.parameters)} of {act.text}")
+    _REGISTRY[name] = act
+    return act
+
+
+def registered() -> tuple[str, ...]:
+    """The registered names, sorted."""
+    return tuple(sorted(_REGISTRY))
+
+
+def activation(spec: str | Activation, **values: float) -> Activation:
+    """A registered name or an expression of the language, with parameter values over the defaults."""
+    if isinstance(spec, Activation):
+        act = spec
+    elif spec in _REGISTRY:
+        act = _REGISTRY[spec]
+    else:
+        act = Activation("expression", _parsed_activation(spec))
+    if unknown := set(values) - set(act.parameters):
+        allowed = f"the parameters {list(act.parameters)} of {act.text}" if act.parameters else "no parameter"
+        raise InputError("param", sorted(unknown), allowed)
+    return replace(act, values={**act.values, **values})
+
+
+def _parsed_activation(text: str) -> sp.Expr:
+    """Parse text that is not a registered name; a lone unknown word is most likely a misspelt name."""
+    if isinstance(text, str) and text.isidentifier() and text not in ("x", "L", "pi"):
+        raise InputError("activation", text, f"a registered name ({', '.join(registered())}) or an expression in x")
+    expr = parse(text)
+    if sp.Symbol("nu", nonnegative=True) in expr.free_symbols:
+        raise InputError("activation", text, "an expression without nu, which is the task's signal strength")
+    return expr
+
+
+for _name, _text, _defaults in (
+    ("softmax", "exp(x)/sum(exp(x))", {}),
+    ("linear", "1 + x", {}),
+    ("erf", "1 + erf(c + x)", {"c": 0.0}),
+    ("softplus", "softplus(x)/sum(softplus(x))", {}),
+    ("sigmoid", "sigmoid(x)", {}),
+):
+    register(_name, _text, **_defaults)

@@ -1,0 +1,527 @@
+"""The expression language of activations and task log-weights, read into SymPy and written back.
+
+`parse` reads `exp(x)/sum(exp(x))` or `sqrt(nu)*x - nu/2`; `unparse` is its inverse. The text is scanned, then
+parsed by `ast` and rebuilt node by node from a white list: nothing the user types is ever evaluated as code.
+All numbers stay exact and bounded, so that no text makes SymPy compute for long or run out of memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NoReturn
+
+import sympy as sp
+from sympy.printing.str import StrPrinter
+
+from theory.errors import InputError, LanguageError
+from theory.nodes import L, TokenSum, X, relu, sigmoid, softplus
+
+MAX_LENGTH = 2000
+MAX_DEPTH = 20
+MAX_TREE = 60
+MAX_NODES = 500
+MAX_SUMS = 3
+MAX_CONSTANT = 6
+MAX_DEGREE = 24
+MAX_DIGITS = 30
+MAX_DECADES = 300
+MAX_POWER = 64
+MAX_NAME = 32
+
+LARGEST = 10**MAX_DECADES
+# SymPy raises the primes of a number to as much as the denominator of its exponent: its divisors bound that.
+ROOTS = 12600
+
+_TAKEN = (
+    "e E I S N O Q m_k q_k V_k m_v q_v V_v mh_k qh_k Vh_k mh_v qh_v Vh_v "
+    "alpha noise lambda_k lambda_v init tol digits w y z"
+)
+RESERVED = frozenset(_TAKEN.split())
+
+
+def _mean(body: sp.Expr) -> sp.Expr:
+    """The average over the tokens."""
+    return TokenSum(body) / L
+
+
+def _erfc(arg: sp.Expr) -> sp.Expr:
+    """erfc as typed: SymPy's 2 - erfc(x) for erfc(-x) would lose the tail to cancellation."""
+    return sp.erfc(arg, evaluate=not arg.could_extract_minus_sign())
+
+
+def _abs(arg: sp.Expr) -> sp.Expr:
+    """Abs, left alone where SymPy would expand the square of what it does not know to be real."""
+    return sp.Abs(arg, evaluate=bool(arg.is_extended_real))
+
+
+FUNCTIONS: Mapping[str, Callable[[sp.Expr], sp.Expr]] = MappingProxyType(
+    {
+        "exp": sp.exp,
+        "log": sp.log,
+        "sqrt": sp.sqrt,
+        "erf": sp.erf,
+        "erfc": _erfc,
+        "tanh": sp.tanh,
+        "sigmoid": sigmoid,
+        "softplus": softplus,
+        "relu": relu,
+        "abs": _abs,
+        "cos": sp.cos,
+        "sin": sp.sin,
+        "sum": TokenSum,
+        "mean": _mean,
+    }
+)
+CONSTANTS: Mapping[str, sp.Expr] = MappingProxyType(
+    {"x": X, "L": L, "pi": sp.pi, "nu": sp.Symbol("nu", nonnegative=True)}
+)
+
+_CALLS = f"the functions of one argument {', '.join(FUNCTIONS)}"
+_NAMES = (
+    f"x, L, pi or a parameter: a letter, then letters, digits and single underscores, {MAX_NAME} at most, "
+    f"other than the functions, Python's keywords and {_TAKEN}"
+)
+_NUMBERS = f"decimal numbers such as 2, 0.5 or 1e-3, up to {MAX_DIGITS} digits and 1e{MAX_DECADES} in size"
+_SIZES = f"numbers between 1e-{MAX_DECADES} and 1e{MAX_DECADES} in size"
+_POWERS = f"exponents up to {MAX_POWER} in size; write exp(b*log(a)) with the size in mind for more"
+_ROOTS = f"exponents of numbers with two decimals, or fractions whose denominator divides {ROOTS}"
+_DEGREES = f"powers up to {MAX_DEGREE} in such an argument, or a parameter as exponent"
+_REAL = "expressions that are real for real x: logarithms and roots of what can be positive"
+ALLOWED = (
+    "numbers, x (the token's own score), L (the number of tokens), pi, named parameters, + - * / **, "
+    f"brackets, and {_CALLS} (sum and mean run over the tokens)"
+)
+
+_TOKEN = re.compile(
+    r"""(?P<blank>[ \t]+)
+    |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))
+    |(?P<name>[A-Za-z_]\w*)
+    |(?P<malformed>\d[\w.]*)
+    |(?P<bracket>[()])
+    |(?P<sign>\*\*|/(?!/)|[-+*,])
+    |(?P<other>//|.)""",
+    re.ASCII | re.DOTALL | re.VERBOSE,
+)
+_HINTS = {
+    "^": "** for powers",
+    "//": "/ for division",
+    ".": "names without attributes; a point belongs in a number such as 0.5",
+    "=": "an expression without comparisons or assignments; parameters are set apart, by --param c=0.5",
+    "\n": "an expression on one line",
+}
+
+
+def parse(text: str, argument: str = "activation") -> sp.Expr:
+    """The SymPy expression that `text` means; `argument` names it in error messages."""
+    if not isinstance(text, str):
+        raise InputError(argument, text, "text in the expression language")
+    try:
+        return _settled(argument, text)
+    except RecursionError as fault:
+        raise LanguageError(argument, text, 0, "it is nested too deeply", "a simpler expression") from fault
+
+
+def _settled(argument: str, text: str) -> sp.Expr:
+    """Read until writing and reading again changes nothing: not every SymPy form is a fixed point of that."""
+    expr = _Reader(argument, text).read()
+    for _ in range(4):
+        try:
+            again = _Reader(argument, unparse(expr)).read()
+        except LanguageError as fault:
+            problem = f"once simplified, it is refused: {fault.problem}"
+            raise LanguageError(argument, text, 0, problem, fault.allowed) from fault
+        if again == expr:
+            return expr
+        expr = again
+    raise LanguageError(argument, text, 0, "it has no stable canonical form", "a simpler expression")
+
+
+def unparse(expr: sp.Expr) -> str:
+    """The text that `parse` reads as `expr`."""
+    for part in sp.preorder_traversal(expr):
+        if not (part.is_Add or part.is_Mul or part.is_Pow or part.func in _PRINTED or _is_leaf(part)):
+            raise InputError("expression", expr, f"expressions built by parse, without {part.func.__name__}")
+    return _Printer().write(expr)
+
+
+def _is_leaf(part: sp.Basic) -> bool:
+    """Whether `part` is a name or a constant of the language."""
+    return bool(part.is_Symbol or part.is_Rational or part in (sp.pi, sp.E))
+
+
+class _Reader:
+    """Reads one text; every refusal points at the column where the text goes wrong."""
+
+    def __init__(self, argument: str, text: str) -> None:
+        self.argument, self.text = argument, text
+        self.start = len(text) - len(text.lstrip(" \t"))
+        self.sound: set[sp.Basic] = set()
+
+    def read(self) -> sp.Expr:
+        """The expression, checked at every step of its construction."""
+        if len(self.text) > MAX_LENGTH:
+            self.refuse(MAX_LENGTH, "the text is too long", f"at most {MAX_LENGTH} characters")
+        if not self.text.strip(" \t"):
+            self.refuse(0, "there is no expression", ALLOWED)
+        self.scan()
+        tree = self.tree()
+        self.measure(tree)
+        return self.build(tree)
+
+    def refuse(self, where: int | ast.AST, problem: str, allowed: str) -> NoReturn:
+        """Raise the one error of the language."""
+        column = where if isinstance(where, int) else self.start + int(getattr(where, "col_offset", 0))
+        raise LanguageError(self.argument, self.text, column, problem, allowed)
+
+    def scan(self) -> None:
+        """Refuse characters, words and brackets that no expression has, before Python's parser sees them."""
+        opened: list[int] = []
+        for token in _TOKEN.finditer(self.text):
+            word, column = token.group(), token.start()
+            match token.lastgroup:
+                case "number":
+                    self.scan_number(column, word)
+                case "name":
+                    self.scan_name(column, word)
+                case "bracket":
+                    self.scan_bracket(column, word, opened)
+                case "malformed":
+                    self.refuse(column, f"{word!r} is not a number", f"{_NUMBERS}, with * before a name")
+                case "other":
+                    hint = _HINTS.get(word, ALLOWED)
+                    self.refuse(column, f"{word!r} is not in the language", hint)
+        if opened:
+            self.refuse(opened[-1], "this bracket is never closed", "brackets in pairs")
+
+    def scan_bracket(self, column: int, word: str, opened: list[int]) -> None:
+        """Keep the columns of the open brackets."""
+        if word == "(":
+            opened.append(column)
+        elif not opened:
+            self.refuse(column, "this bracket was never opened", "brackets in pairs")
+        else:
+            opened.pop()
+        if len(opened) > MAX_DEPTH:
+            self.refuse(column, "brackets are nested too deeply", f"at most {MAX_DEPTH} levels")
+
+    def scan_number(self, column: int, word: str) -> None:
+        """Bound a literal before it is converted."""
+        mantissa, _, exponent = word.lower().partition("e")
+        if len(mantissa.replace(".", "")) > MAX_DIGITS or abs(int(exponent or 0)) > MAX_DECADES:
+            self.refuse(column, "the number has too many digits", _NUMBERS)
+
+    def scan_name(self, column: int, word: str) -> None:
+        """Refuse words that can be neither a name nor a function of the language."""
+        if keyword.iskeyword(word):
+            self.refuse(column, f"{word!r} is a keyword of Python", _NAMES)
+        if word in RESERVED:
+            hint = "exp(1) for Euler's number, or " if word in "eE" else ""
+            self.refuse(column, f"the name {word!r} is taken", hint + _NAMES)
+        if len(word) > MAX_NAME or word.startswith("_") or "__" in word:
+            self.refuse(column, f"{word[:MAX_NAME]!r} cannot be a name", _NAMES)
+
+    def tree(self) -> ast.expr:
+        """The syntax tree of the scanned text."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return ast.parse(self.text[self.start :], mode="eval").body
+        except SyntaxError as fault:
+            column = min(self.start + max((fault.offset or 1) - 1, 0), len(self.text))
+            problem = f"this is not an expression ({fault.msg})"
+        except (MemoryError, RecursionError, ValueError):
+            column, problem = self.start, "the expression is nested too deeply"
+        self.refuse(column, problem, ALLOWED)
+
+    def measure(self, tree: ast.expr) -> None:
+        """Bound the tree before anything recurses over it; a chain a + b + c or a*b*c is one level."""
+        pending, seen = [(tree, 1, 0)], 0
+        while pending:
+            node, depth, sums = pending.pop()
+            seen += 1
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("sum", "mean"):
+                sums += 1
+            if depth > MAX_TREE:
+                self.refuse(node, "the expression is nested too deeply", f"at most {MAX_TREE} levels")
+            if sums > MAX_SUMS:
+                self.refuse(node, "sums over tokens are nested too deeply", f"at most {MAX_SUMS} levels")
+            if seen > MAX_NODES:
+                self.refuse(node, "the expression is too large", f"{MAX_NODES} names, numbers and operations")
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.expr):
+                    pending.append((child, depth + (not _is_chain(node, child)), sums))
+
+    def build(self, node: ast.expr) -> sp.Expr:
+        """The expression of one node, refused where it is built if it is not sound."""
+        try:
+            expr = self.construct(node)
+            self.check(node, expr)
+        except LanguageError:
+            raise
+        except Exception as fault:  # SymPy's constructors may raise anything on odd arguments
+            self.refuse(node, f"SymPy cannot build this ({type(fault).__name__})", "a simpler expression")
+        return expr
+
+    def construct(self, node: ast.expr) -> sp.Expr:
+        """Dispatch over the white list of node types."""
+        match node:
+            case ast.Constant():
+                return sp.Rational(self.text[self.start + node.col_offset :][: _width(node)])
+            case ast.Name():
+                return self.name(node)
+            case ast.Call():
+                return self.call(node)
+            case ast.UnaryOp(op=ast.UAdd()):
+                return self.build(node.operand)
+            case ast.UnaryOp(op=ast.USub()):
+                return -self.build(node.operand)
+            case ast.BinOp(op=ast.Add() | ast.Sub()):
+                return sp.Add(*[self.operand(op, right) for op, right in _chain(node)])
+            case ast.BinOp(op=ast.Mult() | ast.Div()):
+                return sp.Mul(*[self.operand(op, right) for op, right in _chain(node)])
+            case ast.BinOp(op=ast.Pow()):
+                return self.power(node)
+        self.refuse(node, f"{type(node).__name__.lower()} is not in the language", ALLOWED)
+
+    def name(self, node: ast.Name) -> sp.Expr:
+        """A constant, or a parameter."""
+        if node.id in FUNCTIONS:
+            self.refuse(node, f"{node.id!r} is a function without its argument", f"{node.id}(...)")
+        return CONSTANTS.get(node.id) or sp.Symbol(node.id, real=True)
+
+    def operand(self, op: ast.operator, node: ast.expr) -> sp.Expr:
+        """What an operand of a chain adds, or multiplies by."""
+        expr = self.build(node)
+        if isinstance(op, ast.Sub):
+            return -expr
+        if not isinstance(op, ast.Div):
+            return expr
+        if expr == 0:
+            self.refuse(node, "this divides by zero", "a divisor other than zero")
+        return 1 / expr
+
+    def call(self, node: ast.Call) -> sp.Expr:
+        """A function at its argument."""
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name not in FUNCTIONS:
+            self.refuse(node, f"unknown function {name!r}" if name else "this is not a function", _CALLS)
+        odd = [*node.keywords, *node.args[1:], *(a for a in node.args[:1] if isinstance(a, ast.Starred))]
+        if odd or not node.args:
+            self.refuse(odd[0] if odd else node, f"{name} takes one argument", f"{name}(...)")
+        arg = self.build(node.args[0])
+        if name == "log" and arg.is_nonpositive:
+            self.refuse(node, "this logarithm is never real", _REAL)
+        if name == "sqrt":
+            self.check_base(node, arg, sp.S.Half)
+        if name == "tanh" and not arg.is_real and _degree(arg) > MAX_DEGREE:
+            self.refuse(node, "this tanh of what may not be real or finite is too intricate", _DEGREES)
+        if name == "exp":
+            self.check_exponential(node, arg)
+        return FUNCTIONS[name](arg)
+
+    def power(self, node: ast.BinOp) -> sp.Expr:
+        """base ** exponent."""
+        base, exponent = self.build(node.left), self.build(node.right)
+        if exponent.is_number and abs(self.value(node.right, exponent)) > MAX_POWER:
+            self.refuse(node.right, "the exponent is too large", _POWERS)
+        if base == 0 and not exponent.is_positive:
+            self.refuse(node, "this is a power of zero that may divide by zero", "positive powers of zero")
+        self.check_base(node, base, exponent)
+        return sp.Pow(base, exponent)
+
+    def check_base(self, node: ast.expr, base: sp.Expr, exponent: sp.Expr) -> None:
+        """Refuse a power that is not real, or whose evaluation is not bounded."""
+        if base.is_negative and not exponent.is_integer:
+            self.refuse(node, "a negative number has no real power of this kind", _REAL)
+        if base.has(X) and exponent.has(X) and not base.is_nonnegative:
+            self.refuse(node, "an exponent with x in it needs a positive base", "abs(...)**x or exp(...)**x")
+        self.check_power(node, base, exponent)
+
+    def check_power(self, node: ast.expr, base: sp.Expr, exponent: sp.Expr) -> None:
+        """Bound the exponents that SymPy would give to the factors of the base."""
+        for factor in sp.Mul.make_args(base):
+            if isinstance(factor, sp.exp) or factor is sp.E:
+                self.check_exponential(node, sp.log(factor) * exponent)
+            elif factor.is_Pow:
+                self.check_power(node, factor.base, factor.exp * exponent)
+            else:
+                self.check_exponent(node, exponent, bool(factor.is_Rational and abs(factor) != 1))
+
+    def check_exponent(self, node: ast.expr, exponent: sp.Expr, of_number: bool) -> None:
+        """Bound the numbers that cancellation could leave alone in an exponent: (2**(c*x))**(1/x) is 2**c."""
+        for term in sp.Add.make_args(exponent):
+            number, rest = term.as_coeff_Mul()
+            if abs(number) > MAX_POWER:
+                self.refuse(node, "the exponent is too large", _POWERS)
+            if of_number and rest == 1 and ROOTS % number.q:
+                self.refuse(node, "this root of a number is too fine", _ROOTS)
+
+    def check_exponential(self, node: ast.expr, arg: sp.Expr) -> None:
+        """Bound exp(c*log(a)) as the power a**c that SymPy makes of it."""
+        for term in sp.Add.make_args(arg):
+            factors = sp.Mul.make_args(term)
+            for factor in factors:
+                if isinstance(factor, sp.log):
+                    self.check_power(node, factor.args[0], sp.Mul(*[f for f in factors if f is not factor]))
+
+    def check(self, node: ast.expr, expr: sp.Expr) -> None:
+        """Refuse parts of a built expression that are not finite, real and bounded."""
+        if expr in self.sound:
+            return
+        if expr.is_Rational:
+            if max(abs(expr.p), expr.q) > LARGEST:
+                self.refuse(node, "a number is too large, too small or too long", _SIZES)
+        elif expr.is_number:
+            self.value(node, expr)
+        if expr.is_Pow:
+            self.check_power(node, expr.base, expr.exp)
+        if isinstance(expr, sp.exp):
+            self.check_exponential(node, expr.args[0])
+        for part in expr.args:
+            self.check(node, part)
+        self.sound.add(expr)
+
+    def value(self, node: ast.expr, number: sp.Expr) -> sp.Expr:
+        """The value of an expression without names, which must be real and of moderate size."""
+        if _depth(number) > MAX_CONSTANT:
+            self.refuse(
+                node, "this constant is too intricate", "simpler constants, or a parameter in its place"
+            )
+        value = number if number.is_Rational else number.evalf(15)
+        if number.has(sp.zoo, sp.nan, sp.oo, -sp.oo) or not value.is_number or value.is_finite is False:
+            self.refuse(node, "this is infinite or undefined", "expressions with a finite value")
+        if not value.is_Number:
+            self.refuse(node, "this is not a real number", _REAL)
+        if value != 0 and not sp.Rational(1, LARGEST) <= abs(value) <= LARGEST:
+            self.refuse(node, "a number is too large or too small", _SIZES)
+        if value.is_Float and value._prec == 1:
+            self.refuse(node, "this number cannot be told from zero", "numbers without complete cancellation")
+        return value
+
+
+def _width(node: ast.expr) -> int:
+    """The number of characters of a node on one line."""
+    return (node.end_col_offset or 0) - node.col_offset
+
+
+def _depth(expr: sp.Expr) -> int:
+    """How deeply the operations of an expression are nested."""
+    return 1 + max(map(_depth, expr.args)) if expr.args else 0
+
+
+def _degree(expr: sp.Expr) -> int:
+    """The degree to which SymPy may expand an expression to find out whether its tanh is real."""
+    if expr.is_Pow or isinstance(expr, sp.exp):
+        base, exponent = expr.as_base_exp()
+        numbers = [term.as_coeff_Mul()[0] for term in sp.Add.make_args(exponent)]
+        return max(1, _degree(base), _degree(exponent)) * max(max(abs(n.p), n.q) for n in numbers)
+    degrees = [_degree(arg) for arg in expr.args] or [1]
+    return sum(degrees) if expr.is_Mul else max(degrees)
+
+
+def _family(node: ast.AST) -> str:
+    """The kind of chain that an operation continues, if any."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        return "sum"
+    return "product" if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div) else ""
+
+
+def _is_chain(node: ast.AST, child: ast.AST) -> bool:
+    """Whether `child` continues to the left the chain a + b + c that ends in `node`."""
+    return isinstance(node, ast.BinOp) and child is node.left and _family(node) == _family(child) != ""
+
+
+def _chain(node: ast.BinOp) -> list[tuple[ast.operator, ast.expr]]:
+    """The operands of a chain with the operators before them."""
+    links: list[tuple[ast.operator, ast.expr]] = [(node.op, node.right)]
+    while isinstance(node.left, ast.BinOp) and _is_chain(node, node.left):
+        node = node.left
+        links.append((node.op, node.right))
+    return [(ast.Add() if _family(node) == "sum" else ast.Mult(), node.left), *reversed(links)]
+
+
+_PRINTED: Mapping[Callable[[sp.Expr], sp.Expr], str] = MappingProxyType(
+    {f: name for name, f in FUNCTIONS.items() if isinstance(f, type)} | {sp.erfc: "erfc", sp.Abs: "abs"}
+)
+
+
+class _Printer(StrPrinter):
+    """Writes an expression in the language: chains are flat, denominators follow one by one."""
+
+    def write(self, expr: sp.Expr) -> str:
+        """The text of an expression."""
+        return str(self._print(expr))
+
+    def _print_Function(self, expr: sp.Expr) -> str:
+        return f"{_PRINTED[expr.func]}({self.write(expr.args[0])})"
+
+    _print_Abs = _print_TokenSum = _print_Function
+
+    def _print_Exp1(self, expr: sp.Expr) -> str:
+        return "exp(1)"
+
+    def _print_Integer(self, expr: sp.Expr) -> str:
+        return _integer(int(expr))
+
+    def _print_Rational(self, expr: sp.Expr) -> str:
+        sign = "-" if expr.p < 0 else ""
+        return f"{sign}({_integer(abs(expr.p))}/{_integer(expr.q)})"
+
+    _print_Half = _print_Rational
+
+    def _print_Add(self, expr: sp.Expr, order: str | None = None) -> str:
+        first, *others = (self.write(term) for term in sorted(expr.args, key=sp.default_sort_key))
+        return first + "".join(f" - {t[1:]}" if t.startswith("-") else f" + {t}" for t in others)
+
+    def _print_Mul(self, expr: sp.Expr) -> str:
+        number, rest = expr.as_coeff_Mul()
+        factors = sorted(sp.Mul.make_args(rest), key=sp.default_sort_key)
+        below = [f for f in factors if _is_below(f)]
+        above = [self._factor(f) for f in factors if f not in below]
+        if abs(number) != 1 or not above:
+            above.insert(0, self.write(abs(number)))
+        sign = "-" if number < 0 else ""
+        return sign + "*".join(above) + "".join(f"/{self._root(f.base, -f.exp)}" for f in below)
+
+    def _print_Pow(self, expr: sp.Expr, rational: bool = False) -> str:
+        if _is_below(expr):
+            return f"1/{self._root(expr.base, -expr.exp)}"
+        return self._root(expr.base, expr.exp)
+
+    def _factor(self, expr: sp.Expr) -> str:
+        return f"({self.write(expr)})" if expr.is_Add else self.write(expr)
+
+    def _root(self, base: sp.Expr, exponent: sp.Expr) -> str:
+        if exponent == 1:
+            return self._tight(base)
+        if exponent == sp.S.Half:
+            return f"sqrt({self.write(base)})"
+        return f"{self._tight(base)}**{self._tight(exponent)}"
+
+    def _tight(self, expr: sp.Expr) -> str:
+        bare = expr.is_Symbol or expr.is_Function or expr in (sp.pi, sp.E) or (expr.is_Rational and expr >= 0)
+        return self.write(expr) if bare else f"({self.write(expr)})"
+
+
+def _is_below(factor: sp.Expr) -> bool:
+    """Whether a factor is written in the denominator."""
+    return bool(factor.is_Pow and factor.exp.is_Rational and factor.exp < 0)
+
+
+def _integer(number: int) -> str:
+    """An integer in literals that `parse` takes, in blocks of digits where one is too short."""
+    digits = str(abs(number))
+    sign = "-" if number < 0 else ""
+    if len(digits) <= MAX_DIGITS:
+        return sign + digits
+    short = digits.rstrip("0")
+    if len(short) <= MAX_DIGITS:
+        return f"{sign}{short}e{len(digits) - len(short)}"
+    ends = range(len(digits), 0, -MAX_DIGITS)
+    blocks = {len(digits) - end: digits[max(0, end - MAX_DIGITS) : end].lstrip("0") for end in ends}
+    return f"{sign}({' + '.join(f'{block}e{place}' for place, block in blocks.items() if block)})"

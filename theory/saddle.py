@@ -1,0 +1,245 @@
+"""The saddle-point system: free energy, its gradient in twelve unknowns, and the Gaussian averages in it.
+
+`derive` puts the stages together: prior (replica.py), channel (channel.py), Price and Stein on the fields' law
+(gaussian.py), staged derivatives of the eliminated loss (tokens.py), and hands on one frozen `SaddleSystem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import sympy as sp
+
+from theory.activation import Activation, TokenForm, activation
+from theory.channel import N, U, ValueElimination, eliminate_values
+from theory.errors import InputError
+from theory.gaussian import FieldLaw, price, price_stein
+from theory.model import (
+    ALPHA,
+    BLOCKS,
+    CHI_STAR,
+    CONJUGATES,
+    MH,
+    ORDER_PARAMETERS,
+    QH,
+    VH,
+    M,
+    Model,
+    Q,
+    V,
+    Y,
+    token_law,
+)
+from theory.nodes import L
+from theory.properties import Properties, properties
+from theory.replica import Step, gaussian_channel, prior_free_energy
+from theory.task import Task, task
+from theory.tokens import StagedDerivatives, W, staged_derivatives
+
+E = sp.Function("E")
+ENVELOPE = sp.Function("EM")(*ORDER_PARAMETERS)
+MAX_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class TokenFields:
+    """The names of one token's fields w and G = (prox - w)/V in both blocks."""
+
+    w: Mapping[str, sp.Symbol]
+    g: Mapping[str, sp.Symbol]
+
+    @staticmethod
+    def named(token: str) -> TokenFields:
+        """Fields of the hidden token ('eps') or of an idle one ('l')."""
+        names = {"k": "chi", "v": "z"}
+        return TokenFields(
+            {b: sp.Symbol(f"w_{names[b]}_{token}", real=True) for b in BLOCKS},
+            {b: sp.Symbol(f"G_{names[b]}_{token}", real=True) for b in BLOCKS},
+        )
+
+
+HIDDEN, IDLE = TokenFields.named("eps"), TokenFields.named("l")
+
+
+@dataclass(frozen=True)
+class ChannelAverage:
+    """E[hidden + sum over the L - 1 idle tokens of idle]."""
+
+    hidden: sp.Expr
+    idle: sp.Expr
+
+    def expression(self, tokens: sp.Expr) -> sp.Expr:
+        """The average written with E(...), idle tokens being exchangeable."""
+        total = E(self.hidden) if self.hidden != 0 else sp.S.Zero
+        return total + ((tokens - 1) * E(self.idle) if self.idle != 0 else sp.S.Zero)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction found by the algebra, with its consequence in words."""
+
+    name: str
+    statement: str
+
+
+@dataclass(frozen=True)
+class SaddleSystem:
+    """All that is derived for one (activation, task, number of tokens)."""
+
+    activation: Activation
+    task: Task
+    tokens: int | None
+    model: Model
+    properties: Properties
+    hidden_law: FieldLaw
+    idle_law: FieldLaw
+    values: ValueElimination
+    loss: StagedDerivatives
+    free_energy: sp.Expr
+    gradient: Mapping[sp.Symbol, sp.Expr]
+    channel: Mapping[sp.Symbol, ChannelAverage]
+    derivative_form: Mapping[sp.Symbol, ChannelAverage]
+    prior_update: Mapping[sp.Symbol, sp.Expr]
+    reductions: tuple[Reduction, ...]
+    steps: tuple[Step, ...]
+
+    def equations(self) -> dict[str, sp.Expr]:
+        """The twelve saddle-point equations, unknown by unknown, and the derivative forms of Vh."""
+        tokens = L if self.tokens is None else sp.Integer(self.tokens)
+        rates = {rate_symbol(t): a.expression(tokens) for t, a in self.channel.items()}
+        found = {s.name: e for s, e in self.prior_update.items()}
+        for theta in ORDER_PARAMETERS:
+            unknown = conjugate_of(theta)
+            (solved,) = sp.solve(self.gradient[theta], unknown)
+            found[unknown.name] = solved.xreplace(rates)
+            if theta in self.derivative_form:
+                smooth = {rate_symbol(theta): self.derivative_form[theta].expression(tokens)}
+                found[f"{unknown.name}_derivative_form"] = solved.xreplace(smooth)
+        return found
+
+    def _repr_latex_(self) -> str:
+        lines = [sp.latex(sp.Eq(sp.Symbol(k), v, evaluate=False)) for k, v in self.equations().items()]
+        return "$$" + r"\begin{gathered}" + r"\\".join(lines) + r"\end{gathered}$$"
+
+
+def rate_symbol(theta: sp.Symbol) -> sp.Symbol:
+    """The placeholder of d E[M] / d theta in the gradient of the free energy."""
+    return sp.Symbol(f"dEM_{theta.name}", real=True)
+
+
+def conjugate_of(theta: sp.Symbol) -> sp.Symbol:
+    """The conjugate that stationarity in theta determines: m -> mh, q -> Vh, V -> qh."""
+    pairs = {s: t for b in BLOCKS for s, t in ((M[b], MH[b]), (Q[b], VH[b]), (V[b], QH[b]))}
+    return pairs[theta]
+
+
+def check_tokens(tokens: int | None) -> None:
+    """A fixed number of tokens, or None for a symbolic one."""
+    if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= MAX_TOKENS):
+        raise InputError("tokens", tokens, f"a whole number from 1 to {MAX_TOKENS}")
+
+
+def derive(
+    act: str | Activation, task_spec: str | Task = "spiked", tokens: int | None = None, model: Model | None = None
+) -> SaddleSystem:
+    """Derive the replica-symmetric saddle-point system of an activation on a task."""
+    check_tokens(tokens)
+    act, setting, model = activation(act), task(task_spec), model or Model()
+    values = eliminate_values(model)
+    priors = [prior_free_energy(model, b) for b in BLOCKS]
+    free_energy = sum((p.value for p in priors), sp.S.Zero) + ALPHA * ENVELOPE
+    hidden_law, idle_law = field_laws(setting)
+    found = properties(act)
+    steps = [s for p in priors for s in p.steps] + [gaussian_channel(model), *values.steps]
+    return SaddleSystem(
+        activation=act,
+        task=setting,
+        tokens=tokens,
+        model=model,
+        properties=found,
+        hidden_law=hidden_law,
+        idle_law=idle_law,
+        values=values,
+        loss=loss_derivatives(act.token_form(), values),
+        free_energy=free_energy,
+        gradient={s: _gradient(free_energy, s) for s in (*ORDER_PARAMETERS, *CONJUGATES)},
+        channel={t: _channel_average(t, hidden_law, idle_law) for t in ORDER_PARAMETERS},
+        derivative_form={Q[b]: _derivative_form(b, hidden_law, idle_law) for b in BLOCKS},
+        prior_update=_prior_update(free_energy),
+        reductions=_reductions(found),
+        steps=tuple(steps),
+    )
+
+
+def field_laws(setting: Task) -> tuple[FieldLaw, FieldLaw]:
+    """The law of (w_chi, w_z, y) at the hidden token, reweighted by the task, and of (w_chi, w_z) at an idle one."""
+    mean, variance = setting.hidden_score()
+    hidden = token_law(HIDDEN.w["k"], HIDDEN.w["v"]).reweighted(CHI_STAR, mean, variance)
+    idle = token_law(IDLE.w["k"], IDLE.w["v"])
+    return hidden.marginal(*HIDDEN.w.values(), Y), idle.marginal(*IDLE.w.values())
+
+
+def loss_derivatives(form: TokenForm, values: ValueElimination) -> StagedDerivatives:
+    """The z-eliminated loss as a function of the token sums S_a, U = sum f w, N = sum f^2, with its derivatives."""
+    return staged_derivatives([*form.sums, (U, form.f * W), (N, form.f**2)], values.envelope)
+
+
+def _gradient(free_energy: sp.Expr, unknown: sp.Symbol) -> sp.Expr:
+    placeholders = {sp.Derivative(ENVELOPE, t): rate_symbol(t) for t in ORDER_PARAMETERS}
+    return sp.diff(free_energy, unknown).xreplace(placeholders)
+
+
+def _prior_update(free_energy: sp.Expr) -> dict[sp.Symbol, sp.Expr]:
+    """m, q, V of each block from stationarity in the conjugates, in the order that makes them explicit."""
+    update: dict[sp.Symbol, sp.Expr] = {}
+    for b in BLOCKS:
+        for unknown, conjugate in ((M[b], MH[b]), (V[b], QH[b]), (Q[b], VH[b])):
+            (update[unknown],) = sp.solve(sp.diff(free_energy, conjugate), unknown)
+    return {s: sp.factor(update[s]) for s in ORDER_PARAMETERS}
+
+
+def _channel_average(theta: sp.Symbol, hidden: FieldLaw, idle: FieldLaw) -> ChannelAverage:
+    """d E[M] / d theta; G = -grad_w M by the envelope theorem, and M depends on V explicitly."""
+    for b in BLOCKS:
+        if theta == V[b]:
+            return ChannelAverage(*[_explicit_rate(b, fields) for fields in (HIDDEN, IDLE)])
+    parts = [
+        price_stein(law, {fields.w[b]: -fields.g[b] for b in BLOCKS}, theta)
+        for law, fields in ((hidden, HIDDEN), (idle, IDLE))
+    ]
+    return ChannelAverage(*parts)
+
+
+def _explicit_rate(block: str, fields: TokenFields) -> sp.Expr:
+    """d/dV of (prox - w)^2/(2 V) at fixed prox = w + V G."""
+    prox = sp.Symbol("prox", real=True)
+    rate = sp.diff((prox - fields.w[block]) ** 2 / (2 * V[block]), V[block])
+    return sp.simplify(rate.subs(prox, fields.w[block] + V[block] * fields.g[block]))
+
+
+def _derivative_form(block: str, hidden: FieldLaw, idle: FieldLaw) -> ChannelAverage:
+    """d E[M] / d q by Price alone; it misses the jumps of a discontinuous prox."""
+    parts = [
+        price(law, lambda a, b, f=fields: -sp.Derivative(sp.Function(f.g[block].name)(a), b), Q[block])
+        for law, fields in ((hidden, HIDDEN), (idle, IDLE))
+    ]
+    return ChannelAverage(*parts)
+
+
+def _reductions(found: Properties) -> tuple[Reduction, ...]:
+    reductions = [Reduction("value channel linear", "z is eliminated exactly; only the scores are minimised over")]
+    if found.shift_invariant:
+        reductions.append(Reduction("shift invariant", "one dimension of the scores drops out of every average"))
+    if found.row_sum is not None and found.row_sum != 0:
+        reductions.append(
+            Reduction(
+                "constant row sum",
+                f"sigma sums to {found.row_sum}: (w_z, y) enters only through y - ({found.row_sum}) w_z, one dimension drops",
+            )
+        )
+    if found.elementwise:
+        reductions.append(Reduction("element-wise", "population averages factorise over tokens: one dimension each"))
+    return tuple(reductions)
+
+

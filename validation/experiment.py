@@ -1,0 +1,232 @@
+"""Train over dimensions and seeds, and report the comparison with a theory as in `replicode validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor, isfinite
+
+import numpy as np
+
+from theory.errors import InputError
+from validation.attention import TokenMap
+from validation.measure import QUANTITIES, Risk, measure
+from validation.sampling import Array, Sampler
+from validation.statistics import FALSE_ALARM, SHIFT, Comparison, QuantityTest, compare, holm
+from validation.training import Start, train
+
+Progress = Callable[[int, int, str], None]
+
+MOST_FAILURES = 0.1
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The law of the data at every dimension, with alpha = N/D."""
+
+    tokens: int
+    alpha: float
+    noise: float
+    score_mean: float
+    score_std: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.alpha) and self.alpha > 0):
+            raise InputError("alpha", self.alpha, "a finite number above 0")
+
+    def sampler(self, dim: int, rng: np.random.Generator) -> Sampler:
+        """The sampler at dimension D, with N = alpha D.
+
+        Where alpha D is not an integer (to 1e-9), N is one of its neighbours, drawn so that E[N] = alpha D: a
+        fixed rounding would add a bias of order 1/D that jumps with D and that no a + b/D can remove.
+        """
+        exact = self.alpha * dim
+        samples = round(exact) if abs(exact - round(exact)) <= 1e-9 else floor(exact + rng.random())
+        return Sampler(self.tokens, dim, max(samples, 1), self.noise, self.score_mean, self.score_std)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A training that did not converge; its values are left out of the averages."""
+
+    dim: int
+    seed: int
+    gradient_norm: float
+    iterations: int
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """values[quantity][dim] of the converged trainings in order of seed, and the failed ones."""
+
+    values: Mapping[str, Mapping[int, Array]]
+    failures: tuple[Failure, ...]
+    dims: tuple[int, ...]
+    seeds: int
+    root_seed: int
+
+
+def run(
+    setting: Setting,
+    token_map: TokenMap,
+    lambdas: tuple[float, float],
+    start: Start,
+    risk: Risk,
+    dims: Sequence[int],
+    seeds: int,
+    root_seed: int = 0,
+    progress: Progress | None = None,
+    *,
+    tolerance: float = 1e-6,
+) -> Experiment:
+    """Train `seeds` times at each dimension.
+
+    The random stream of a training depends on (root_seed, dim, seed) only, so an experiment can be enlarged,
+    or its parts run in any order, without changing what is already there.
+    """
+    _check(dims, seeds, lambdas)
+    rows: dict[int, list[Mapping[str, float]]] = {dim: [] for dim in dims}
+    failures: list[Failure] = []
+    for done, (dim, seed) in enumerate([(dim, seed) for dim in dims for seed in range(seeds)], start=1):
+        outcome = run_one(setting, token_map, lambdas, start, risk, dim, seed, root_seed, tolerance=tolerance)
+        if isinstance(outcome, Failure):
+            failures.append(outcome)
+        else:
+            rows[dim].append(outcome)
+        if progress is not None:
+            state = "not converged" if isinstance(outcome, Failure) else "trained"
+            progress(done, len(dims) * seeds, f"D = {dim}, seed {seed}: {state}")
+    values = {q: {dim: np.array([row[q] for row in rows[dim]]) for dim in dims} for q in QUANTITIES}
+    return Experiment(values, tuple(failures), tuple(dims), seeds, root_seed)
+
+
+def run_one(
+    setting: Setting,
+    token_map: TokenMap,
+    lambdas: tuple[float, float],
+    start: Start,
+    risk: Risk,
+    dim: int,
+    seed: int,
+    root_seed: int = 0,
+    *,
+    tolerance: float = 1e-6,
+) -> Mapping[str, float] | Failure:
+    """The quantities of one training, or its failure."""
+    child = np.random.SeedSequence(root_seed, spawn_key=(dim, seed))
+    data_rng, start_rng = (np.random.default_rng(s) for s in child.spawn(2))
+    dataset = setting.sampler(dim, data_rng).draw(data_rng)
+    trained = train(dataset, token_map, lambdas, start, start_rng, tolerance=tolerance)
+    if not trained.converged:
+        return Failure(dim, seed, trained.gradient_norm, trained.iterations)
+    return measure(dataset, trained, token_map, lambdas, risk)
+
+
+def _check(dims: Sequence[int], seeds: int, lambdas: tuple[float, float]) -> None:
+    """An InputError for settings that cannot be run."""
+    if not dims or len(set(dims)) < len(dims) or min(dims) < 4:
+        raise InputError("dims", tuple(dims), "distinct integers of at least 4")
+    if seeds < 2:
+        raise InputError("seeds", seeds, "at least 2, to have a standard error")
+    for name, value in zip(("lambda_k", "lambda_v"), lambdas):
+        if not (isfinite(value) and value >= 0):
+            raise InputError(name, value, "a finite number of at least 0")
+
+
+def report(
+    theory: Mapping[str, float],
+    experiment: Experiment,
+    theory_error: Mapping[str, float] | None = None,
+    *,
+    false_alarm: float = FALSE_ALARM,
+    shift: float = SHIFT,
+) -> dict[str, object]:
+    """The JSON-ready result of `replicode validate`; non-finite numbers are None.
+
+    When more than a tenth of the trainings failed the survivors are a selection, and the verdict is
+    "undecided" whatever they say.
+    """
+    warnings = _run_warnings(experiment)
+    result: dict[str, object] = {
+        "theory": {q: _number(x) for q, x in theory.items()},
+        "trained": {},
+        "dim": max(experiment.dims),
+        "dims": list(experiment.dims),
+        "seeds": experiment.seeds,
+        "failures": len(experiment.failures),
+        "verdict": "undecided",
+        "p_value": None,
+        "power": 0.0,
+        "seeds_needed": None,
+    }
+    if not any(len(sample) > 1 for sample in experiment.values[QUANTITIES[0]].values()):
+        return result | {"warnings": [*warnings, "too few converged trainings to compare anything"]}
+    comparison = compare(experiment.values, theory, theory_error, false_alarm=false_alarm, shift=shift)
+    return result | {
+        "trained": {q: _row(test) for q, test in comparison.tests.items()},
+        "verdict": "undecided" if _failed_share(experiment) > MOST_FAILURES else comparison.verdict,
+        "p_value": _number(comparison.p_value),
+        "power": _number(comparison.power),
+        "seeds_needed": comparison.seeds_needed,
+        "warnings": warnings + _comparison_warnings(comparison),
+    }
+
+
+def _failed_share(experiment: Experiment) -> float:
+    """The share of the trainings that did not converge."""
+    return len(experiment.failures) / (len(experiment.dims) * experiment.seeds)
+
+
+def _row(test: QuantityTest) -> dict[str, float | None]:
+    """One quantity's row of the report."""
+    shown = {
+        "mean": test.mean,
+        "sem": test.sem,
+        "z": test.z,
+        "p_value": test.p,
+        "adjusted_p_value": test.adjusted_p,
+    }
+    return {key: _number(value) for key, value in shown.items()}
+
+
+def _number(value: float) -> float | None:
+    """The number as JSON has it."""
+    return float(value) if isfinite(value) else None
+
+
+def _run_warnings(experiment: Experiment) -> list[str]:
+    """What the reader must know of the trainings themselves."""
+    warnings = []
+    if sum(len(sample) > 0 for sample in experiment.values[QUANTITIES[0]].values()) == 1:
+        warnings.append(
+            "a single dimension: the means carry a finite-size bias of order 1/D, which is not removed"
+        )
+    if experiment.failures:
+        worst = max(failure.gradient_norm for failure in experiment.failures)
+        total = len(experiment.dims) * experiment.seeds
+        text = f"{len(experiment.failures)} of {total} trainings did not converge and are left out"
+        warnings.append(f"{text} (relative gradient norm up to {worst:.1e})")
+    if _failed_share(experiment) > MOST_FAILURES:
+        warnings.append("more than a tenth of the trainings failed: the verdict is undecided")
+    return warnings
+
+
+def _comparison_warnings(comparison: Comparison) -> list[str]:
+    """What the reader must know of the comparison."""
+    warnings = []
+    for quantity, test in comparison.tests.items():
+        if test.adjusted_p < comparison.false_alarm:
+            detail = f"{test.mean:.6g} +- {test.sem:.2g} against theory {test.theory:.6g}"
+            warnings.append(
+                f"{quantity} disagrees: {detail} (z = {test.z:.1f}, adjusted p = {test.adjusted_p:.1e})"
+            )
+    fits = {q: test.lack_of_fit for q, test in comparison.tests.items() if test.lack_of_fit is not None}
+    for quantity, p in zip(fits, holm(list(fits.values()))):
+        if p < comparison.false_alarm:
+            warnings.append(f"{quantity} does not follow a + b/D at these dimensions (adjusted p = {p:.1e})")
+    if comparison.verdict == "undecided":
+        needed = comparison.seeds_needed
+        seeds = f"{needed} seeds per dimension would" if needed is not None else "no number of seeds would"
+        aim = f"a shift of {comparison.shift:.0%} is seen with probability {comparison.power:.2f} only"
+        warnings.append(f"{aim}; {seeds} bring this to 0.9")
+    return warnings

@@ -1,0 +1,59 @@
+"""What is read off a trained estimator: the seven overlaps, and the quantities a theory predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from validation.attention import TokenMap, predictions
+from validation.sampling import Array, Dataset
+from validation.training import Trained
+
+QUANTITIES = ("test_risk", "train_loss", "energy", "m_k", "q_k", "m_v", "q_v")
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """The seven overlaps of (k, v) with themselves and the teachers, divided by D; three are crossed."""
+
+    m_k: float
+    q_k: float
+    m_v: float
+    q_v: float
+    k_vstar: float
+    v_kstar: float
+    k_v: float
+
+    @classmethod
+    def of(cls, k: Array, v: Array, k_star: Array, v_star: Array) -> Overlaps:
+        """The overlaps of these four vectors."""
+        pairs = ((k, k_star), (k, k), (v, v_star), (v, v), (k, v_star), (v, k_star), (k, v))
+        return cls(*(float(a @ b) / k.size for a, b in pairs))
+
+
+Risk = Callable[[Overlaps], float]
+
+
+def measure(
+    dataset: Dataset, trained: Trained, token_map: TokenMap, lambdas: tuple[float, float], risk: Risk
+) -> Mapping[str, float]:
+    """The `QUANTITIES` of one training.
+
+    With exact teachers the fields of a fresh token are exactly Gaussian given (k, v), so the test risk is a
+    function of the seven overlaps: no test set and no test noise. The energy is taken from
+    alpha train_loss + sum_b lambda_b q_b / 2, not from the optimiser's word.
+    """
+    overlaps = Overlaps.of(trained.k, trained.v, dataset.k_star, dataset.v_star)
+    residual = dataset.y - predictions(trained.k, trained.v, dataset.X, token_map)
+    train_loss = float(residual @ residual) / (2 * dataset.y.size)
+    lambda_k, lambda_v = lambdas
+    alpha = dataset.y.size / dataset.k_star.size
+    return {
+        "test_risk": float(risk(overlaps)),
+        "train_loss": train_loss,
+        "energy": alpha * train_loss + (lambda_k * overlaps.q_k + lambda_v * overlaps.q_v) / 2,
+        "m_k": overlaps.m_k,
+        "q_k": overlaps.q_k,
+        "m_v": overlaps.m_v,
+        "q_v": overlaps.q_v,
+    }
