@@ -16,9 +16,9 @@ from codegen.stable import SHIFT, StableForm, stabilised
 from theory.activation import Activation, TokenForm
 from theory.channel import U
 from theory.model import RESIDUAL, V, Y
-from theory.nodes import L, X
+from theory.nodes import L, W, X
 from theory.saddle import SaddleSystem, loss_derivatives
-from theory.tokens import Definition, StagedDerivatives, W, staged_derivatives
+from theory.tokens import Definition, StagedDerivatives, staged_derivatives
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ def lower(system: SaddleSystem) -> KernelIR:
     prox_loss = system.model.loss.subs(RESIDUAL, system.values.residual)
     kernels = [
         sigma_kernel(stable),
+        pullback_kernel(stable),
         _kernel("loss", "the loss with z eliminated", *fields, sums, [value]),
         _kernel(
             "gradient",
@@ -97,7 +98,14 @@ def stable_form(act: Activation, tokens: int) -> StableForm:
 def sigma_kernel(stable: StableForm) -> Kernel:
     """The activation itself."""
     sums = [Definition(s, "sum", b) for s, b in stable.form.sums]
-    return _kernel("sigma", "the activation", (X,), (), (*_shift_definitions(stable), *sums), [Output("sigmas", stable.form.f)])
+    return _kernel(
+        "sigma",
+        "the activation",
+        (X,),
+        (),
+        (*_shift_definitions(stable), *sums),
+        [Output("sigmas", stable.form.f)],
+    )
 
 
 def pullback_kernel(stable: StableForm) -> Kernel:
@@ -109,7 +117,12 @@ def pullback_kernel(stable: StableForm) -> Kernel:
         *derivatives.gradient_definitions,
     )
     return _kernel(
-        "pullback", "sum_l w_l d sigma_l / d x_j", (X, W), (), statements, [Output("slope", derivatives.gradient_x)]
+        "pullback",
+        "sum_l w_l d sigma_l / d x_j",
+        (X, W),
+        (),
+        statements,
+        [Output("slope", derivatives.gradient_x)],
     )
 
 
@@ -155,7 +168,9 @@ def _needed(definitions: Sequence[Definition], outputs: Sequence[Output]) -> lis
 
 def _merged_exponentials(expressions: list[sp.Expr]) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp.Expr]]:
     """Write exp(k u) as a power of one symbol for exp(u), so that each exponential is taken once."""
-    arguments = sorted({e.args[0] for x in expressions for e in x.atoms(sp.exp)}, key=lambda a: (sp.count_ops(a), str(a)))
+    arguments = sorted(
+        {e.args[0] for x in expressions for e in x.atoms(sp.exp)}, key=lambda a: (sp.count_ops(a), str(a))
+    )
     powers: list[tuple[sp.Symbol, sp.Expr]] = []
     replaced: dict[sp.Expr, sp.Expr] = {}
     for argument in arguments:

@@ -71,7 +71,7 @@ class NumpyPrinter(StrPrinter):
         return f"{text}/{below[0]}" if single else f"{text}/({'*'.join(below)})"
 
     def _term(self, expr: sp.Expr) -> str:
-        return self.parenthesize(expr, PRECEDENCE["Mul"])
+        return str(self.parenthesize(expr, PRECEDENCE["Mul"]))
 
     def _print_Rational(self, expr: sp.Rational) -> str:
         return repr(float(expr))

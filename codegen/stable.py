@@ -34,9 +34,9 @@ def stabilised(form: TokenForm) -> StableForm:
     if exponent is None:
         return unchanged
     bodies = {s: _in_powers(b, exponent) for s, b in form.sums}
-    degrees = {s: _degree(b) for s, b in bodies.items()}
+    degrees = {s: d for s, b in bodies.items() if (d := _degree(b)) is not None}
     f = _in_powers(form.f, exponent)
-    if None in degrees.values() or any(e.has(sp.exp(exponent)) for e in (f, *bodies.values())):
+    if len(degrees) < len(bodies) or any(e.has(sp.exp(exponent)) for e in (f, *bodies.values())):
         return unchanged
     scaled = {s: s * _INVERSE ** -degrees[s] for s in degrees}
     f = sp.cancel(sp.together(f.xreplace({**scaled, _TERM: _TERM / _INVERSE})))

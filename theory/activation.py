@@ -52,7 +52,8 @@ class Activation:
 
     def token_form(self) -> TokenForm:
         """Replace each TokenSum by a symbol, innermost first, in a canonical order."""
-        expr, sums = self.expr, []
+        expr = self.expr
+        sums: list[tuple[sp.Symbol, sp.Expr]] = []
         while nodes := expr.atoms(TokenSum):
             innermost = sorted((n for n in nodes if not n.args[0].has(TokenSum)), key=sp.default_sort_key)
             for node in innermost:

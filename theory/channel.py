@@ -37,7 +37,11 @@ def eliminate_values(model: Model) -> ValueElimination:
     envelope = sp.factor(sp.simplify(objective.subs(a, solution)))
     residual = sp.factor(Y - U - solution * N)
     steps = (
-        Step("value channel eliminated: stationarity in z = w_z + a sigma", sp.diff(objective, a).subs(a, solution), sp.S.Zero),
+        Step(
+            "value channel eliminated: stationarity in z = w_z + a sigma",
+            sp.diff(objective, a).subs(a, solution),
+            sp.S.Zero,
+        ),
         Step("value channel eliminated: the envelope", objective.subs(a, solution), envelope),
     )
     return ValueElimination(envelope, residual, sp.factor(solution / v), steps)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import ast
 import keyword
 import re
+import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -25,12 +27,12 @@ MAX_LENGTH = 2000
 MAX_DEPTH = 20
 MAX_TREE = 60
 MAX_NODES = 500
+MAX_STEPS = 1_500_000
 MAX_SUMS = 3
-MAX_CONSTANT = 6
-MAX_DEGREE = 24
 MAX_DIGITS = 30
 MAX_DECADES = 300
 MAX_POWER = 64
+MAX_ARGUMENT = 10**6
 MAX_NAME = 32
 
 LARGEST = 10**MAX_DECADES
@@ -81,6 +83,7 @@ CONSTANTS: Mapping[str, sp.Expr] = MappingProxyType(
     {"x": X, "L": L, "pi": sp.pi, "nu": sp.Symbol("nu", nonnegative=True)}
 )
 
+_BOUNDED = ("exp", "erf", "erfc", "tanh", "sigmoid", "softplus", "cos", "sin")
 _CALLS = f"the functions of one argument {', '.join(FUNCTIONS)}"
 _NAMES = (
     f"x, L, pi or a parameter: a letter, then letters, digits and single underscores, {MAX_NAME} at most, "
@@ -88,9 +91,10 @@ _NAMES = (
 )
 _NUMBERS = f"decimal numbers such as 2, 0.5 or 1e-3, up to {MAX_DIGITS} digits and 1e{MAX_DECADES} in size"
 _SIZES = f"numbers between 1e-{MAX_DECADES} and 1e{MAX_DECADES} in size"
-_POWERS = f"exponents up to {MAX_POWER} in size; write exp(b*log(a)) with the size in mind for more"
+_POWERS = f"numbers up to {MAX_POWER} in size in an exponent, or a parameter"
 _ROOTS = f"exponents of numbers with two decimals, or fractions whose denominator divides {ROOTS}"
-_DEGREES = f"powers up to {MAX_DEGREE} in such an argument, or a parameter as exponent"
+_INTRICATE = ("this is too intricate for SymPy", "a simpler expression, or parameters for its constants")
+_ARGUMENTS = f"constants up to {MAX_ARGUMENT} in size as arguments of {', '.join(_BOUNDED)}"
 _REAL = "expressions that are real for real x: logarithms and roots of what can be positive"
 ALLOWED = (
     "numbers, x (the token's own score), L (the number of tokens), pi, named parameters, + - * / **, "
@@ -121,9 +125,10 @@ def parse(text: str, argument: str = "activation") -> sp.Expr:
     if not isinstance(text, str):
         raise InputError(argument, text, "text in the expression language")
     try:
-        return _settled(argument, text)
-    except RecursionError as fault:
-        raise LanguageError(argument, text, 0, "it is nested too deeply", "a simpler expression") from fault
+        with _budget(MAX_STEPS):
+            return _settled(argument, text)
+    except (RecursionError, _Exhausted) as fault:
+        raise LanguageError(argument, text, 0, *_INTRICATE) from fault
 
 
 def _settled(argument: str, text: str) -> sp.Expr:
@@ -138,7 +143,7 @@ def _settled(argument: str, text: str) -> sp.Expr:
         if again == expr:
             return expr
         expr = again
-    raise LanguageError(argument, text, 0, "it has no stable canonical form", "a simpler expression")
+    raise LanguageError(argument, text, 0, *_INTRICATE)
 
 
 def unparse(expr: sp.Expr) -> str:
@@ -152,6 +157,36 @@ def unparse(expr: sp.Expr) -> str:
 def _is_leaf(part: sp.Basic) -> bool:
     """Whether `part` is a name or a constant of the language."""
     return bool(part.is_Symbol or part.is_Rational or part in (sp.pi, sp.E))
+
+
+class _Exhausted(BaseException):
+    """The budget of `parse` is spent. Not an Exception, lest SymPy take it for one of its own."""
+
+
+@contextmanager
+def _budget(steps: int) -> Iterator[None]:
+    """Stop what runs inside after so many calls, for SymPy's queries can take exponential time.
+
+    Unlike an alarm this works in any thread and on any machine alike. A profiler needs the same hook: then
+    there is no limit.
+    """
+    if sys.getprofile() is not None:
+        yield
+        return
+    left = steps
+
+    def count(_frame: object, event: str, _arg: object) -> None:
+        nonlocal left
+        left -= 1
+        # Not at other events: an exception raised while a generator is being closed would be lost.
+        if left < 0 and event == "c_call":
+            raise _Exhausted
+
+    sys.setprofile(count)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
 
 
 class _Reader:
@@ -263,8 +298,8 @@ class _Reader:
             self.check(node, expr)
         except LanguageError:
             raise
-        except Exception as fault:  # SymPy's constructors may raise anything on odd arguments
-            self.refuse(node, f"SymPy cannot build this ({type(fault).__name__})", "a simpler expression")
+        except (_Exhausted, Exception):  # SymPy's constructors may raise anything on odd arguments
+            self.refuse(node, *_INTRICATE)
         return expr
 
     def construct(self, node: ast.expr) -> sp.Expr:
@@ -314,13 +349,13 @@ class _Reader:
         if odd or not node.args:
             self.refuse(odd[0] if odd else node, f"{name} takes one argument", f"{name}(...)")
         arg = self.build(node.args[0])
+        if arg.is_number and name in _BOUNDED and abs(self.value(node.args[0], arg)) > MAX_ARGUMENT:
+            self.refuse(node.args[0], f"{name} of so large a constant", _ARGUMENTS)
         if name == "log" and arg.is_nonpositive:
             self.refuse(node, "this logarithm is never real", _REAL)
         if name == "sqrt":
             self.check_base(node, arg, sp.S.Half)
-        if name == "tanh" and not arg.is_real and _degree(arg) > MAX_DEGREE:
-            self.refuse(node, "this tanh of what may not be real or finite is too intricate", _DEGREES)
-        if name == "exp":
+        if name in ("exp", "sigmoid", "softplus"):
             self.check_exponential(node, arg)
         return FUNCTIONS[name](arg)
 
@@ -346,7 +381,7 @@ class _Reader:
         """Bound the exponents that SymPy would give to the factors of the base."""
         for factor in sp.Mul.make_args(base):
             if isinstance(factor, sp.exp) or factor is sp.E:
-                self.check_exponential(node, sp.log(factor) * exponent)
+                self.check_exponential(node, factor.as_base_exp()[1] * exponent)
             elif factor.is_Pow:
                 self.check_power(node, factor.base, factor.exp * exponent)
             else:
@@ -380,7 +415,7 @@ class _Reader:
             self.value(node, expr)
         if expr.is_Pow:
             self.check_power(node, expr.base, expr.exp)
-        if isinstance(expr, sp.exp):
+        if isinstance(expr, sp.exp | sigmoid | softplus):
             self.check_exponential(node, expr.args[0])
         for part in expr.args:
             self.check(node, part)
@@ -388,11 +423,7 @@ class _Reader:
 
     def value(self, node: ast.expr, number: sp.Expr) -> sp.Expr:
         """The value of an expression without names, which must be real and of moderate size."""
-        if _depth(number) > MAX_CONSTANT:
-            self.refuse(
-                node, "this constant is too intricate", "simpler constants, or a parameter in its place"
-            )
-        value = number if number.is_Rational else number.evalf(15)
+        value = number if number.is_Rational else number.evalf(15, maxn=50)
         if number.has(sp.zoo, sp.nan, sp.oo, -sp.oo) or not value.is_number or value.is_finite is False:
             self.refuse(node, "this is infinite or undefined", "expressions with a finite value")
         if not value.is_Number:
@@ -407,21 +438,6 @@ class _Reader:
 def _width(node: ast.expr) -> int:
     """The number of characters of a node on one line."""
     return (node.end_col_offset or 0) - node.col_offset
-
-
-def _depth(expr: sp.Expr) -> int:
-    """How deeply the operations of an expression are nested."""
-    return 1 + max(map(_depth, expr.args)) if expr.args else 0
-
-
-def _degree(expr: sp.Expr) -> int:
-    """The degree to which SymPy may expand an expression to find out whether its tanh is real."""
-    if expr.is_Pow or isinstance(expr, sp.exp):
-        base, exponent = expr.as_base_exp()
-        numbers = [term.as_coeff_Mul()[0] for term in sp.Add.make_args(exponent)]
-        return max(1, _degree(base), _degree(exponent)) * max(max(abs(n.p), n.q) for n in numbers)
-    degrees = [_degree(arg) for arg in expr.args] or [1]
-    return sum(degrees) if expr.is_Mul else max(degrees)
 
 
 def _family(node: ast.AST) -> str:

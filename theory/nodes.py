@@ -1,6 +1,6 @@
 """SymPy nodes of our own: the sum over tokens, and functions whose derivatives stay stable.
 
-`TokenSum(body)` is sum_l body(x_l) with `X` bound inside it; it is linear by construction, so that
+`TokenSum(body)` is sum_l body(x_l, w_l) with `X` and `W` bound inside it; it is linear by construction, so that
 `sum(softmax) = 1` and shift invariance are found by plain algebra for symbolic L.
 """
 
@@ -11,11 +11,12 @@ from typing import Any
 import sympy as sp
 
 X = sp.Symbol("x", real=True)
+W = sp.Symbol("w", real=True)
 L = sp.Symbol("L", positive=True, integer=True)
 
 
 class TokenSum(sp.Function):
-    """sum over the tokens l = 1..L of the body taken at x = x_l."""
+    """sum over the tokens l = 1..L of the body taken at the token's x = x_l and w = w_l."""
 
     nargs = 1
     is_real = True
@@ -23,27 +24,27 @@ class TokenSum(sp.Function):
     @classmethod
     def eval(cls, body: sp.Expr) -> sp.Expr | None:
         """Pull out what does not depend on the token, and split sums."""
-        if X not in body.free_symbols:
+        if not body.free_symbols & {X, W}:
             return L * body
         if body.is_Add:
             return sp.Add(*[cls(term) for term in body.args])
         if body.is_Mul:
-            inner, outer = sp.sift(body.args, lambda a: X in a.free_symbols, binary=True)
+            inner, outer = sp.sift(body.args, lambda a: bool(a.free_symbols & {X, W}), binary=True)
             if outer:
                 return sp.Mul(*outer) * cls(sp.Mul(*inner))
         return None
 
     @property
     def free_symbols(self) -> set[sp.Symbol]:
-        """X is bound by the sum."""
-        symbols: set[sp.Symbol] = self.args[0].free_symbols - {X}
+        """X and W are bound by the sum."""
+        symbols: set[sp.Symbol] = self.args[0].free_symbols - {X, W}
         return symbols
 
     def _eval_subs(self, old: sp.Basic, new: sp.Basic) -> sp.Basic | None:
-        return self if old == X else None
+        return self if old in (X, W) else None
 
     def _eval_derivative(self, s: sp.Symbol) -> sp.Expr:
-        return sp.S.Zero if s == X else TokenSum(self.args[0].diff(s))
+        return sp.S.Zero if s in (X, W) else TokenSum(self.args[0].diff(s))
 
     def _eval_is_positive(self) -> bool | None:
         return True if self.args[0].is_positive else None
@@ -53,7 +54,7 @@ class TokenSum(sp.Function):
         return rf"\left({text}\right)" + (f"^{{{exp}}}" if exp else "")
 
 
-class sigmoid(sp.Function):  # noqa: N801 - the name users type
+class sigmoid(sp.Function):
     """1 / (1 + exp(-x))."""
 
     nargs = 1
@@ -71,7 +72,7 @@ class sigmoid(sp.Function):  # noqa: N801 - the name users type
         return self.rewrite(sp.exp)._eval_evalf(prec)
 
 
-class softplus(sp.Function):  # noqa: N801 - the name users type
+class softplus(sp.Function):
     """log(1 + exp(x))."""
 
     nargs = 1

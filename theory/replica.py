@@ -87,9 +87,7 @@ def prior_free_energy(model: Model, block: str) -> PriorFreeEnergy:
 
     precision = ReplicaMatrix(BETA * curvature + vt, -qt)
     coupling = mt**2 * precision.inverse().sum()
-    log_integral = (
-        N_REPLICAS * sp.log(2 * sp.pi) / 2 - precision.log_det() / 2 - sp.log(1 - coupling) / 2
-    )
+    log_integral = N_REPLICAS * sp.log(2 * sp.pi) / 2 - precision.log_det() / 2 - sp.log(1 - coupling) / 2
     overlaps = ReplicaMatrix(v / BETA, q)
     legendre = -N_REPLICAS * mt * m + overlaps.trace_with(ReplicaMatrix(vt, -qt)) / 2
     replicated = log_integral + legendre

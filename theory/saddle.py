@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import sympy as sp
 
 from theory.activation import Activation, TokenForm, activation
 from theory.channel import N, U, ValueElimination, eliminate_values
-from theory.errors import InputError
 from theory.gaussian import FieldLaw, price, price_stein
+from theory.limits import check_tokens
 from theory.model import (
     ALPHA,
     BLOCKS,
@@ -31,15 +32,27 @@ from theory.model import (
     Y,
     token_law,
 )
-from theory.nodes import L
+from theory.nodes import L, W
 from theory.properties import Properties, properties
 from theory.replica import Step, gaussian_channel, prior_free_energy
 from theory.task import Task, task
-from theory.tokens import StagedDerivatives, W, staged_derivatives
+from theory.tokens import StagedDerivatives, staged_derivatives
 
-E = sp.Function("E")
+
+class E(sp.Function):
+    """Average over the fields of one sequence; what is no field is pulled out of it."""
+
+    nargs = 1
+
+    @classmethod
+    def eval(cls, integrand: sp.Expr) -> sp.Expr | None:
+        """Pull out the factors without fields."""
+        fields = [s for s in integrand.free_symbols if s == Y or s.name.startswith(("w_", "G_"))]
+        outside, inside = integrand.as_independent(*fields, as_Add=False)
+        return None if outside == 1 else outside * cls(inside)
+
+
 ENVELOPE = sp.Function("EM")(*ORDER_PARAMETERS)
-MAX_TOKENS = 64
 
 
 @dataclass(frozen=True)
@@ -69,10 +82,11 @@ class ChannelAverage:
     hidden: sp.Expr
     idle: sp.Expr
 
-    def expression(self, tokens: sp.Expr) -> sp.Expr:
-        """The average written with E(...), idle tokens being exchangeable."""
-        total = E(self.hidden) if self.hidden != 0 else sp.S.Zero
-        return total + ((tokens - 1) * E(self.idle) if self.idle != 0 else sp.S.Zero)
+    def expression(self, tokens: sp.Expr, factor: sp.Expr = sp.S.One) -> sp.Expr:
+        """`factor` times the average, written with E(...); idle tokens are exchangeable."""
+        hidden = factor * E(self.hidden) if self.hidden != 0 else sp.S.Zero
+        idle = factor * (tokens - 1) * E(self.idle) if self.idle != 0 else sp.S.Zero
+        return sp.Add(hidden, idle)
 
 
 @dataclass(frozen=True)
@@ -107,15 +121,14 @@ class SaddleSystem:
     def equations(self) -> dict[str, sp.Expr]:
         """The twelve saddle-point equations, unknown by unknown, and the derivative forms of Vh."""
         tokens = L if self.tokens is None else sp.Integer(self.tokens)
-        rates = {rate_symbol(t): a.expression(tokens) for t, a in self.channel.items()}
         found = {s.name: e for s, e in self.prior_update.items()}
         for theta in ORDER_PARAMETERS:
             unknown = conjugate_of(theta)
             (solved,) = sp.solve(self.gradient[theta], unknown)
-            found[unknown.name] = solved.xreplace(rates)
+            factor = sp.diff(solved, rate_symbol(theta))
+            found[unknown.name] = self.channel[theta].expression(tokens, factor)
             if theta in self.derivative_form:
-                smooth = {rate_symbol(theta): self.derivative_form[theta].expression(tokens)}
-                found[f"{unknown.name}_derivative_form"] = solved.xreplace(smooth)
+                found[f"{unknown.name}_derivative_form"] = self.derivative_form[theta].expression(tokens, factor)
         return found
 
     def _repr_latex_(self) -> str:
@@ -134,14 +147,11 @@ def conjugate_of(theta: sp.Symbol) -> sp.Symbol:
     return pairs[theta]
 
 
-def check_tokens(tokens: int | None) -> None:
-    """A fixed number of tokens, or None for a symbolic one."""
-    if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= MAX_TOKENS):
-        raise InputError("tokens", tokens, f"a whole number from 1 to {MAX_TOKENS}")
-
-
 def derive(
-    act: str | Activation, task_spec: str | Task = "spiked", tokens: int | None = None, model: Model | None = None
+    act: str | Activation,
+    task_spec: str | Task = "spiked",
+    tokens: int | None = None,
+    model: Model | None = None,
 ) -> SaddleSystem:
     """Derive the replica-symmetric saddle-point system of an activation on a task."""
     check_tokens(tokens)
@@ -220,8 +230,12 @@ def _explicit_rate(block: str, fields: TokenFields) -> sp.Expr:
 
 def _derivative_form(block: str, hidden: FieldLaw, idle: FieldLaw) -> ChannelAverage:
     """d E[M] / d q by Price alone; it misses the jumps of a discontinuous prox."""
+
+    def curvature(name: str, i: sp.Symbol, j: sp.Symbol) -> sp.Expr:
+        return -sp.Derivative(sp.Function(name)(i), j)
+
     parts = [
-        price(law, lambda a, b, f=fields: -sp.Derivative(sp.Function(f.g[block].name)(a), b), Q[block])
+        price(law, partial(curvature, fields.g[block].name), Q[block])
         for law, fields in ((hidden, HIDDEN), (idle, IDLE))
     ]
     return ChannelAverage(*parts)
@@ -235,11 +249,9 @@ def _reductions(found: Properties) -> tuple[Reduction, ...]:
         reductions.append(
             Reduction(
                 "constant row sum",
-                f"sigma sums to {found.row_sum}: (w_z, y) enters only through y - ({found.row_sum}) w_z, one dimension drops",
+                f"sigma sums to {found.row_sum}: (w_z, y) enters only through y - ({found.row_sum}) w_z",
             )
         )
     if found.elementwise:
         reductions.append(Reduction("element-wise", "population averages factorise over tokens: one dimension each"))
     return tuple(reductions)
-
-

@@ -14,9 +14,7 @@ from typing import Literal
 
 import sympy as sp
 
-from theory.nodes import X
-
-W = sp.Symbol("w", real=True)
+from theory.nodes import W, X
 
 Kind = Literal["scalar", "token", "sum", "max"]
 

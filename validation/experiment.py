@@ -113,13 +113,18 @@ def run_one(
     tolerance: float = 1e-6,
 ) -> Mapping[str, float] | Failure:
     """The quantities of one training, or its failure."""
-    child = np.random.SeedSequence(root_seed, spawn_key=(dim, seed))
-    data_rng, start_rng = (np.random.default_rng(s) for s in child.spawn(2))
+    data_rng, start_rng = streams(root_seed, dim, seed)
     dataset = setting.sampler(dim, data_rng).draw(data_rng)
     trained = train(dataset, token_map, lambdas, start, start_rng, tolerance=tolerance)
     if not trained.converged:
         return Failure(dim, seed, trained.gradient_norm, trained.iterations)
     return measure(dataset, trained, token_map, lambdas, risk)
+
+
+def streams(root_seed: int, dim: int, seed: int) -> tuple[np.random.Generator, np.random.Generator]:
+    """The generators of the data and of the start of one training, independent of those of any other."""
+    data, start = np.random.SeedSequence(root_seed, spawn_key=(dim, seed)).spawn(2)
+    return np.random.default_rng(data), np.random.default_rng(start)
 
 
 def _check(dims: Sequence[int], seeds: int, lambdas: tuple[float, float]) -> None:
@@ -198,9 +203,7 @@ def _run_warnings(experiment: Experiment) -> list[str]:
     """What the reader must know of the trainings themselves."""
     warnings = []
     if sum(len(sample) > 0 for sample in experiment.values[QUANTITIES[0]].values()) == 1:
-        warnings.append(
-            "a single dimension: the means carry a finite-size bias of order 1/D, which is not removed"
-        )
+        warnings.append("a single dimension: the means carry a finite-size bias of order 1/D, which is not removed")
     if experiment.failures:
         worst = max(failure.gradient_norm for failure in experiment.failures)
         total = len(experiment.dims) * experiment.seeds
@@ -217,9 +220,7 @@ def _comparison_warnings(comparison: Comparison) -> list[str]:
     for quantity, test in comparison.tests.items():
         if test.adjusted_p < comparison.false_alarm:
             detail = f"{test.mean:.6g} +- {test.sem:.2g} against theory {test.theory:.6g}"
-            warnings.append(
-                f"{quantity} disagrees: {detail} (z = {test.z:.1f}, adjusted p = {test.adjusted_p:.1e})"
-            )
+            warnings.append(f"{quantity} disagrees: {detail} (z = {test.z:.1f}, adjusted p = {test.adjusted_p:.1e})")
     fits = {q: test.lack_of_fit for q, test in comparison.tests.items() if test.lack_of_fit is not None}
     for quantity, p in zip(fits, holm(list(fits.values()))):
         if p < comparison.false_alarm:

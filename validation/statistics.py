@@ -106,9 +106,7 @@ def _checked(values: Values) -> tuple[Array, list[Array]]:
     """Dimensions and samples, the empty ones left out; an InputError where no variance can be had."""
     kept = {dim: np.asarray(values[dim], dtype=np.float64) for dim in sorted(values) if len(values[dim])}
     if not any(sample.size > 1 for sample in kept.values()):
-        raise InputError(
-            "seeds", {dim: sample.size for dim, sample in kept.items()}, "at least two at some dimension"
-        )
+        raise InputError("seeds", {dim: sample.size for dim, sample in kept.items()}, "at least two at some dimension")
     for dim, sample in kept.items():
         if not np.isfinite(sample).all():
             raise InputError("values", sample.tolist(), f"finite numbers (dimension {dim})")
@@ -187,9 +185,7 @@ def compare(
     shift: float = SHIFT,
 ) -> Comparison:
     """Compare the quantities that both the values and the theory have, as one family."""
-    return compare_grid(
-        {"": values}, {"": theory}, {"": theory_error or {}}, false_alarm=false_alarm, shift=shift
-    )
+    return compare_grid({"": values}, {"": theory}, {"": theory_error or {}}, false_alarm=false_alarm, shift=shift)
 
 
 def compare_grid(
@@ -208,9 +204,7 @@ def compare_grid(
     _check_rates(false_alarm, shift)
     pairs = [(p, q) for p in values for q in values[p] if q in theory.get(p, {})]
     if not pairs or len({p for p, _ in pairs}) < len(values):
-        raise InputError(
-            "theory", {p: list(q) for p, q in theory.items()}, "a measured quantity at every point"
-        )
+        raise InputError("theory", {p: list(q) for p, q in theory.items()}, "a measured quantity at every point")
     level = false_alarm / len(pairs)
     errors = theory_error or {}
     raw = [_Raw.of(values[p][q], theory[p][q], errors.get(p, {}).get(q, 0.0)) for p, q in pairs]
@@ -219,9 +213,7 @@ def compare_grid(
     power, seeds = _grid_power(tests)
     smallest = min(adjusted)
     named = {f"{p}:{q}" if p else q: test for (p, q), test in tests.items()}
-    return Comparison(
-        named, _verdict(smallest, power, false_alarm), smallest, power, seeds, false_alarm, shift
-    )
+    return Comparison(named, _verdict(smallest, power, false_alarm), smallest, power, seeds, false_alarm, shift)
 
 
 def _check_rates(false_alarm: float, shift: float) -> None:

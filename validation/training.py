@@ -108,8 +108,8 @@ def train(
 
 
 def _settled(params: Array, value: float, gradient: Array, tolerance: float) -> bool:
-    """Whether the gradient is small enough; at a non-finite value it never is."""
-    return isfinite(value) and relative_gradient_norm(params, value, gradient) <= tolerance
+    """Whether the gradient is small enough; a norm that is not a number never is."""
+    return relative_gradient_norm(params, value, gradient) <= tolerance
 
 
 def _round(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codegen.runtime.fields import FieldFactor, dimensions, field_factor, fields
+from codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, fields
 from codegen.runtime.kernel import Array, channel_rates, curvatures, gradient, hessian
 from codegen.runtime.linear import add_identity, factor, solve_factored
 from codegen.runtime.prox import BLOCK, global_prox, prox
@@ -44,21 +44,21 @@ class Setting(NamedTuple):
     params: Array
 
 
-def _integrands(order: Array, setting: Setting, w_chi: Array, w_z: Array, y: Array, chi: Array) -> Array:
+def _integrands(order: Array, setting: Setting, at: Fields, chi: Array) -> Array:
     """The six rates, M and the residual's loss, sample by sample: (8, n)."""
-    value, slope, sigmas, gain, residual_loss = gradient(chi, w_z, y, order[5], setting.params)
+    value, slope, sigmas, gain, residual_loss = gradient(chi, at.w_z, at.y, order[5], setting.params)
     g_chi, g_z = -slope, gain * sigmas
-    rates = channel_rates(order, setting.nu, setting.noise, w_chi, w_z, y, g_chi, g_z)
+    rates = channel_rates(order, setting.nu, setting.noise, *at, g_chi, g_z)
     envelope = 0.5 * order[2] * (g_chi * g_chi).sum(axis=0) + value
-    return np.stack([np.broadcast_to(r, y.shape) for r in (*rates, envelope, residual_loss)])
+    return np.stack([np.broadcast_to(r, at.y.shape) for r in (*rates, envelope, residual_loss)])
 
 
-def _response_integrands(order: Array, setting: Setting, w_z: Array, y: Array, chi: Array) -> Array:
+def _response_integrands(order: Array, setting: Setting, at: Fields, chi: Array) -> Array:
     """Squares of the blocks of d^2 M / dw^2 at a prox point, and the trace of the score block: (4, n).
 
     With A = (I + V_k H)^-1: kk = H A, kv = A C, vv = E - V_k C^T A C.
     """
-    h, c, e = curvatures(chi, w_z, y, order[5], setting.params)
+    h, c, e = curvatures(chi, at.w_z, at.y, order[5], setting.params)
     lower, pivots = factor(add_identity(order[2] * h))
     score = solve_factored(lower, pivots, h)
     mixed = solve_factored(lower, pivots, c)
@@ -83,41 +83,40 @@ class ProxChannel:
         self.chi: Array | None = None
         self.failed = 0
 
-    def _prox_points(self, order: Array, search: bool) -> tuple[tuple[Array, Array, Array], Array, float]:
-        law = field_factor(order, self.setting.nu, self.setting.noise, self.setting.params)
-        point = fields(law, self.zeta)
+    def _prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
+        at = fields(field_factor(order, *self.setting), self.zeta)
         V = (float(order[2]), float(order[5]))
-        start = point[0] if self.chi is None else self.chi
-        moved = 0.0
-        if search or self.chi is None:
-            self.chi, self.failed, moved = global_prox(start, *point, V, self.setting.params)
+        if self.chi is None:
+            self.chi, self.failed = global_prox(at.w_chi, at, V, self.setting.params)
         else:
-            self.chi, self.failed = prox(start, *point, V, self.setting.params)
-        return point, self.chi, moved
+            move = global_prox if search else prox
+            self.chi, self.failed = move(self.chi, at, V, self.setting.params)
+        return at, self.chi
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters."""
-        (w_chi, w_z, y), chi, _ = self._prox_points(order, search)
+        at, chi = self._prox_points(order, search)
         total = np.zeros(RATES + 2)
-        for b in _blocks(y.size):
-            total += _integrands(order, self.setting, w_chi[:, b], w_z[:, b], y[b], chi[:, b]) @ self.weights[b]
-        failed = self.failed / y.size
+        for b in _blocks(self.weights.size):
+            total += _integrands(order, self.setting, at.at(b), chi[:, b]) @ self.weights[b]
+        failed = self.failed / self.weights.size
         return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), 1.0, 0.0, failed)
 
     def response(self, order: Array) -> Response:
         """Second derivatives of M on the smooth part of the prox."""
-        (_, w_z, y), chi, _ = self._prox_points(order, False)
+        at, chi = self._prox_points(order, False)
         total = np.zeros(4)
-        for b in _blocks(y.size):
-            total += _response_integrands(order, self.setting, w_z[:, b], y[b], chi[:, b]) @ self.weights[b]
+        for b in _blocks(self.weights.size):
+            total += _response_integrands(order, self.setting, at.at(b), chi[:, b]) @ self.weights[b]
         return Response(total[:3], float(total[3]))
 
 
 class ProxFreeChannel:
     """Averages at nodes in the prox point chi: w = chi + V_k grad loss is explicit, so nothing is minimised.
 
-    E[F] = int dchi det(I + V_k Hess loss) p_w(w(chi)) F over the chi that are local minimisers; what the mask leaves
-    out is the folded mass, and where folds carry weight the integral is not to be trusted.
+    E[F] = int dchi det(I + V_k Hess loss) p_w(w(chi)) F. The determinant is signed, which keeps the integrand analytic
+    and cancels most of what a fold adds; the weight where it is not positive definite is the folded mass, and where
+    that matters the integral is not to be trusted.
     """
 
     name = "prox-free"
@@ -129,8 +128,8 @@ class ProxFreeChannel:
         self.center = np.zeros(self.split)
         self.scale = np.ones(self.split)
 
-    def _points(self, order: Array, law: FieldFactor, b: slice) -> tuple[Array, Array, Array, Array, Array, Array]:
-        """chi, w_chi, w_z, y of a block, its quadrature weights with the Jacobian, and whether chi is a minimiser."""
+    def _points(self, order: Array, law: FieldFactor, b: slice) -> tuple[Array, Fields, Array, Array]:
+        """chi and the fields of a block, its quadrature weights with the Jacobian, and whether chi is a minimiser."""
         t = self.zeta[: self.split, b]
         offset = self.center[:, None] + self.scale[:, None] * t
         chi = law.score_mean[:, None] + law.score_factor @ offset
@@ -145,29 +144,28 @@ class ProxFreeChannel:
         _, pivots = factor(add_identity(order[2] * reduced))
         density = 0.5 * ((t * t).sum(axis=0) - (tau * tau).sum(axis=0))
         weights = self.weights[b] * np.prod(self.scale) * np.exp(density) * pivots.prod(axis=0)
-        return chi, w_chi, w_z, y, weights, (pivots > 0.0).all(axis=0)
+        return chi, Fields(w_chi, w_z, y), weights, np.asarray((pivots > 0.0).all(axis=0))
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters; `search` has no meaning here."""
-        law = field_factor(order, self.setting.nu, self.setting.noise, self.setting.params)
+        law = field_factor(order, *self.setting)
         total = np.zeros(RATES + 2)
         mass = folded = 0.0
         for b in _blocks(self.weights.size):
-            chi, w_chi, w_z, y, weights, minimiser = self._points(order, law, b)
+            chi, at, weights, minimiser = self._points(order, law, b)
             folded += float(np.abs(weights[~minimiser]).sum())
-            weights = np.where(minimiser, weights, 0.0)
             mass += float(weights.sum())
-            total += _integrands(order, self.setting, w_chi, w_z, y, chi) @ weights
+            total += _integrands(order, self.setting, at, chi) @ weights
         return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), mass, folded, 0.0)
 
     def adapt(self, order: Array) -> None:
         """Centre and scale the nodes on the law of the prox point at these order parameters."""
-        law = field_factor(order, self.setting.nu, self.setting.noise, self.setting.params)
+        law = field_factor(order, *self.setting)
         inverse = np.linalg.pinv(law.score_factor)
         moments = np.zeros((2, self.split))
         mass = 0.0
         for b in _blocks(self.weights.size):
-            chi, _, _, _, weights, minimiser = self._points(order, law, b)
+            chi, _, weights, minimiser = self._points(order, law, b)
             weights = np.where(minimiser, weights, 0.0)
             u = inverse @ (chi - law.score_mean[:, None])
             moments += np.stack([u @ weights, (u * u) @ weights])
@@ -177,14 +175,35 @@ class ProxFreeChannel:
 
     def response(self, order: Array) -> Response:
         """Second derivatives of M, integrated in prox coordinates where they are bounded."""
-        law = field_factor(order, self.setting.nu, self.setting.noise, self.setting.params)
+        law = field_factor(order, *self.setting)
         total = np.zeros(4)
         for b in _blocks(self.weights.size):
-            chi, _, w_z, y, weights, minimiser = self._points(order, law, b)
-            part = _response_integrands(order, self.setting, w_z, y, chi)
+            chi, at, weights, minimiser = self._points(order, law, b)
+            part = _response_integrands(order, self.setting, at, chi)
             total += part @ np.where(minimiser, weights, 0.0)
         return Response(total[:3], float(total[3]))
 
 
-Channel = ProxChannel | ProxFreeChannel
+class Ensemble:
+    """Several independently shifted sets of nodes as one channel; `members` keeps the last averages of each."""
 
+    name = "prox"
+
+    def __init__(self, channels: list[ProxChannel]) -> None:
+        self.channels = channels
+        self.weights = channels[0].weights
+        self.members: list[Averages] = []
+
+    def averages(self, order: Array, search: bool = False) -> Averages:
+        """The mean over the members."""
+        self.members = [c.averages(order, search) for c in self.channels]
+        means = [np.mean([getattr(m, f) for m in self.members], axis=0) for f in Averages._fields]
+        return Averages(means[0], *(float(m) for m in means[1:]))
+
+    def response(self, order: Array) -> Response:
+        """The mean over the members."""
+        found = [c.response(order) for c in self.channels]
+        return Response(np.mean([r.squares for r in found], axis=0), float(np.mean([r.trace for r in found])))
+
+
+Channel = ProxChannel | ProxFreeChannel | Ensemble

@@ -44,20 +44,32 @@ def reduced_factor(covariance: Array, invariant: Array | None) -> Array:
     scale = np.sqrt(np.diag(covariance).max())
     jitter = np.eye(len(covariance)) * (1e-30 + 1e-15 * scale) ** 2
     if invariant is None:
-        return np.linalg.cholesky(covariance + jitter)
+        return np.asarray(np.linalg.cholesky(covariance + jitter))
     blind = _complement(invariant)
     cross = (covariance + jitter) @ blind.T
-    return np.linalg.solve(np.linalg.cholesky(blind @ cross), cross.T).T
+    return np.asarray(np.linalg.solve(np.linalg.cholesky(blind @ cross), cross.T).T)
 
 
 def _complement(direction: Array) -> Array:
     """Rows spanning the functionals that vanish on `direction` (whose first entry is not zero)."""
-    return np.c_[-direction[1:] / direction[0], np.eye(len(direction) - 1)]
+    return np.asarray(np.c_[-direction[1:] / direction[0], np.eye(len(direction) - 1)])
 
 
-def fields(law: FieldFactor, zeta: Array) -> tuple[Array, Array, Array]:
-    """w_chi and w_z of shape (TOKENS, n) and y of shape (n,) at the nodes zeta."""
+class Fields(NamedTuple):
+    """w_chi and w_z of shape (TOKENS, n) and y of shape (n,)."""
+
+    w_chi: Array
+    w_z: Array
+    y: Array
+
+    def at(self, samples: Array | slice) -> Fields:
+        """The fields of some of the samples."""
+        return Fields(self.w_chi[:, samples], self.w_z[:, samples], self.y[samples])
+
+
+def fields(law: FieldFactor, zeta: Array) -> Fields:
+    """The fields at the nodes zeta."""
     split = law.score_factor.shape[1]
     w_chi = law.score_mean[:, None] + law.score_factor @ zeta[:split]
     values = law.value_factor @ zeta[split:]
-    return w_chi, values[:-1], values[-1]
+    return Fields(w_chi, values[:-1], values[-1])

@@ -60,8 +60,12 @@ def from_free(free: Array) -> Array:
 
 
 def evaluate(channel: Channel, order: Array, problem: Problem, search: bool = False) -> Evaluation:
-    """Apply the saddle-point map once; an image with V <= 0 is replaced by the largest growth allowed."""
-    averages = channel.averages(order, search)
+    """Apply the saddle-point map once."""
+    return mapped(channel.averages(order, search), order, problem)
+
+
+def mapped(averages: Averages, order: Array, problem: Problem) -> Evaluation:
+    """The image of known averages; where it has V <= 0 it is replaced by the largest growth allowed."""
     conjugates = conjugates_from_rates(averages.rates, problem.alpha)
     image = prior_update(conjugates, problem.lambda_k, problem.lambda_v)
     for v in (2, 5):

@@ -8,7 +8,7 @@ from codegen.runtime.kernel import Array
 
 
 def factor(matrix: Array, floor: float = 0.0) -> tuple[Array, Array]:
-    """L D L^T without pivoting; with a floor, pivots are replaced by max(|pivot|, floor), which makes Newton descend."""
+    """L D L^T without pivoting; with a floor, pivots become max(|pivot|, floor), which makes Newton descend."""
     lower = matrix.copy()
     pivots = np.empty(matrix.shape[1:])
     for j in range(len(pivots)):

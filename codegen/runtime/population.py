@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from codegen.runtime.inputs import parameter_values
 from codegen.runtime.kernel import (
     ELEMENTWISE,
     SHIFT_INVARIANT,
@@ -17,7 +18,6 @@ from codegen.runtime.kernel import (
     score_law,
     sigma,
 )
-from codegen.runtime.inputs import parameter_values
 from codegen.runtime.nodes import lattice, sobol
 
 LATTICE_DIMENSIONS = 7

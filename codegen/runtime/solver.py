@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
-from codegen.runtime.channel import Averages, Channel, ProxChannel, ProxFreeChannel, Setting
+from codegen.runtime.channel import Channel, Ensemble, ProxChannel, ProxFreeChannel, Response, Setting
 from codegen.runtime.fields import dimensions
 from codegen.runtime.fixedpoint import (
     Converged,
@@ -17,6 +17,7 @@ from codegen.runtime.fixedpoint import (
     evaluate,
     from_free,
     iterate,
+    mapped,
     newton_matrix,
     polish,
     to_free,
@@ -33,13 +34,15 @@ from codegen.runtime.kernel import Array, free_energy_gradient, free_energy_valu
 from codegen.runtime.nodes import lattice, sobol
 from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, informed_overlaps
 
-PROX_FREE_DIMENSIONS = (2, 5)
-LARGEST_LATTICE = 300_000
+LARGEST_LATTICE = 1_000_000
 SCRAMBLES = 8
 LOG2_SOBOL = 13
+LOG2_LATTICE = 15
 COVERAGE = 0.9995
 STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05
+FOLD_WEIGHT = 10.0
+LEVEL_SAFETY = 1.5
 ROUNDING = 1e-13
 
 
@@ -145,23 +148,29 @@ def _levels(kind: Callable[[tuple[Array, Array], Setting], Channel], start: Arra
     if not found.converged:
         return _State(found.last, found.iterations, False, np.inf, channel, f"{channel.name}, lattice")
     matrix = newton_matrix(channel, found.last, task.problem)
-    iterations, level, gaps = found.iterations + 6, 0, [np.inf]
+    iterations, level = found.iterations + 6, 0
+    risks = [_risk(found.last.order, task)[0]]
     while True:
         level += 1
         finer = kind(lattice(dim, _count(dim, level), level), task.setting)
         finer = _adapted(finer, found.last.order)
-        order = found.last.order
-        found = polish(finer, order, task.problem, matrix, tol)
+        found = polish(finer, found.last.order, task.problem, matrix, tol)
         iterations += found.iterations
-        gaps.append(_risk_error(matrix, found.last.order, to_free(found.last.order) - to_free(order), task))
-        error = _state_error(found.last, matrix, task, max(gaps[-1], 0.25 * gaps[-2]))
+        risks.append(_risk(found.last.order, task)[0])
+        error = _state_error(found.last, matrix, task, _level_error(risks))
         folded = found.last.averages.folded_mass
         enough = level >= 2 and error <= task.tol
         spent = _count(dim, level + 1) > LARGEST_LATTICE
-        hopeless = level >= 2 and 10.0 * folded > task.tol
+        hopeless = level >= 2 and FOLD_WEIGHT * folded > max(task.tol, 0.5 * error)
         if enough or spent or hopeless or not found.converged:
             method = f"{finer.name}, lattice of {finer.weights.size} nodes in {dim} dimensions"
             return _State(found.last, iterations, found.converged, error, finer, method)
+
+
+def _level_error(risks: list[float]) -> float:
+    """What the last step changed, or a tenth of what the step before did, lest one agreement by chance be believed."""
+    steps = np.abs(np.diff(risks))
+    return LEVEL_SAFETY * float(max(steps[-1], 0.1 * steps[-2] if steps.size > 1 else np.inf))
 
 
 def _adapted(channel: Channel, order: Array) -> Channel:
@@ -176,105 +185,67 @@ def _state_error(last: Evaluation, matrix: Array, task: _Task, gap: float) -> fl
     residual = np.abs(to_free(last.image) - to_free(last.order))
     _, population = _risk(last.order, task)
     averages = last.averages
-    defect = 10.0 * (averages.folded_mass + abs(averages.mass - 1.0) + averages.unconverged)
+    defect = FOLD_WEIGHT * (averages.folded_mass + abs(averages.mass - 1.0) + averages.unconverged)
     return gap + _risk_error(matrix, last.order, residual, task) + population + defect + ROUNDING
 
 
-class _Ensemble:
-    """Several independently shifted sets of nodes as one channel; `members` keeps the last image of each."""
-
-    name = "prox"
-
-    def __init__(self, channels: list[ProxChannel]) -> None:
-        self.channels = channels
-        self.weights = np.concatenate([c.weights for c in channels])
-        self.members: list[Averages] = []
-
-    def averages(self, order: Array, search: bool = False) -> Averages:
-        """The mean over the members."""
-        self.members = [c.averages(order, search) for c in self.channels]
-        means = [np.mean([getattr(m, f) for m in self.members], axis=0) for f in Averages._fields]
-        return Averages(means[0], *(float(m) for m in means[1:]))
-
-    def response(self, order: Array) -> Any:
-        """The response of the first member."""
-        return self.channels[0].response(order)
-
-
-def _ensemble(start: Array, task: _Task, quick: Array | None) -> _State:
+def _ensemble(start: Array, task: _Task) -> _State:
     """Fixed point of the mean over independent shifts or scrambles, with a t bound from their scatter."""
     dim = sum(dimensions(task.setting.params))
     tol = max(_residual_tolerance(task), 1e-9)
-    iterations = 0
-    order = start
     first = ProxChannel(_random_nodes(dim, 0), task.setting)
-    if quick is None:
-        found = _first(first, start, task, 1e-6)
-        iterations += found.iterations
-        order = found.last.order
-        if not found.converged:
-            return _State(found.last, iterations, False, np.inf, first, "prox, one set of nodes")
+    found = _first(first, start, task, 1e-6)
+    iterations, order = found.iterations, found.last.order
+    if not found.converged:
+        return _State(found.last, iterations, False, np.inf, first, "prox, one set of nodes")
     at = evaluate(first, order, task.problem, search=True)
     matrix = newton_matrix(first, at, task.problem)
-    ensemble = _Ensemble([first, *[ProxChannel(_random_nodes(dim, s), task.setting) for s in range(1, SCRAMBLES)]])
-    found = polish(ensemble, order, task.problem, matrix, tol)  # type: ignore[arg-type]
+    ensemble = Ensemble([first, *[ProxChannel(_random_nodes(dim, s), task.setting) for s in range(1, SCRAMBLES)]])
+    found = polish(ensemble, order, task.problem, matrix, tol)
     for _ in range(3):
-        last = evaluate(ensemble, found.last.order, task.problem, search=True)  # type: ignore[arg-type]
+        last = evaluate(ensemble, found.last.order, task.problem, search=True)
         found = found._replace(last=last, iterations=found.iterations + 1)
         if last.residual <= tol:
             break
-        found = polish(ensemble, last.order, task.problem, matrix, tol)  # type: ignore[arg-type]
+        found = polish(ensemble, last.order, task.problem, matrix, tol)
     scatter = _scatter(ensemble, found.last, matrix, task)
     error = _state_error(found.last, matrix, task, scatter)
     kind = "lattice" if dim <= LATTICE_DIMENSIONS else "Sobol"
     method = f"prox, {SCRAMBLES} x {kind} of {first.weights.size} nodes in {dim} dimensions"
     settled = found.last.residual <= max(tol, 0.1 * scatter)
-    return _State(found.last, iterations + found.iterations + 7, settled, error, first, method)
+    return _State(found.last, iterations + found.iterations + 7, settled, error, ensemble, method)
 
 
 def _random_nodes(dim: int, seed: int) -> tuple[Array, Array]:
     if dim > LATTICE_DIMENSIONS:
         return sobol(dim, LOG2_SOBOL, seed)
-    return lattice(dim, 2.0**LOG2_SOBOL, 1000 + seed)
+    return lattice(dim, 2.0**LOG2_LATTICE, 1000 + seed)
 
 
-def _scatter(ensemble: _Ensemble, last: Evaluation, matrix: Array, task: _Task) -> float:
+def _scatter(ensemble: Ensemble, last: Evaluation, matrix: Array, task: _Task) -> float:
     """t bound on the risk from the scatter of the members' images, each propagated through the fixed point."""
     free, base = to_free(last.order), _risk(last.order, task)[0]
     risks = []
     for member in ensemble.members:
-        fixed = _FixedAverages(member)
-        image = evaluate(fixed, last.order, task.problem).image  # type: ignore[arg-type]
+        image = mapped(member, last.order, task.problem).image
         risks.append(_risk(from_free(free + matrix @ (to_free(image) - to_free(last.image))), task)[0] - base)
     spread = float(np.std(risks, ddof=1)) / np.sqrt(len(risks))
-    return float(special.stdtrit(len(risks) - 1, COVERAGE)) * spread
-
-
-class _FixedAverages(NamedTuple):
-    """A channel whose averages are already known."""
-
-    known: Averages
-
-    def averages(self, order: Array, search: bool = False) -> Averages:
-        """What is known."""
-        return self.known
+    return float(special.stdtrit(len(risks) - 1, COVERAGE) * spread)
 
 
 def _best_state(start: Array, task: _Task) -> _State:
-    """Prox-free where it applies and no fold matters, else the prox on a lattice, else an ensemble of nodes."""
+    """Prox-free on a lattice while the dimension allows and no fold matters; else the global prox on random nodes."""
     score, value = dimensions(task.setting.params)
-    small = 0 < score <= PROX_FREE_DIMENSIONS[0] and score + value <= PROX_FREE_DIMENSIONS[1]
-    if small:
-        state = _levels(ProxFreeChannel, start, task)
-        if state.converged and state.error <= task.tol:
-            return state
     if score + value > LATTICE_DIMENSIONS:
-        return _ensemble(start, task, None)
-    state = _levels(ProxChannel, start, task)
-    if state.converged and state.error <= task.tol:
-        return state
-    other = _ensemble(state.last.order if state.converged else start, task, state.last.order if state.converged else None)
-    return other if other.converged or not state.converged else state
+        return _ensemble(start, task)
+    if score == 0:
+        return _levels(ProxChannel, start, task)
+    smooth = _levels(ProxFreeChannel, start, task)
+    folded = FOLD_WEIGHT * smooth.last.averages.folded_mass
+    if smooth.converged and folded <= max(task.tol, 0.5 * (smooth.error - folded)):
+        return smooth
+    jumping = _ensemble(smooth.last.order if smooth.converged else start, task)
+    return jumping if jumping.error <= smooth.error or not smooth.converged else smooth
 
 
 def solve(
@@ -313,7 +284,9 @@ def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     if there > here - 1e-3 * (abs(here) + abs(there)) or not np.isfinite(there):
         return []
     risk, _ = _risk(found.last.order, task)
-    return [f"another branch, from the {other} start, has lower energy ({there:.4g} < {here:.4g}), test risk {risk:.4g}"]
+    return [
+        f"another branch, from the {other} start, has lower energy ({there:.4g} < {here:.4g}), test risk {risk:.4g}"
+    ]
 
 
 def _energy(channel: Channel, order: Array, task: _Task) -> float:
@@ -359,7 +332,7 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
     )
 
 
-def _stability(response: Any, last: Evaluation, task: _Task) -> tuple[float, float]:
+def _stability(response: Response, last: Evaluation, task: _Task) -> tuple[float, float]:
     """Spectral radius of the smooth de Almeida-Thouless matrix, and the relative gap of the two forms of Vh_k."""
     v_k, v_v = last.order[2] ** 2, last.order[5] ** 2
     kk, kv, vv = task.problem.alpha * response.squares

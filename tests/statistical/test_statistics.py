@@ -72,12 +72,16 @@ def test_theory_error_counts_in_quadrature():
         alarms += result.verdict == "disagrees"
     assert_rate(alarms, trials, 0.05)
     test = result.tests["a"]
-    assert test.z == pytest.approx((test.mean - test.theory) / sqrt(test.sem**2 + error**2), rel=1e-12)
+    total = sqrt(test.sem**2 + error**2)
+    assert test.z == pytest.approx((test.mean - test.theory) / total, rel=1e-12)
+    # Satterthwaite with a second component that is known exactly.
+    assert test.p == pytest.approx(2 * stats.t.sf(abs(test.z), test.dof * (total / test.sem) ** 4), rel=1e-9)
 
 
 def test_lack_of_fit_is_uniform_under_the_model_and_small_off_it():
     rng = np.random.default_rng(4)
-    p = [extrapolate(synthetic(rng, "a")["a"]).lack_of_fit for _ in range(1000)]
+    dims = (200, 300, 400, 800)
+    p = [extrapolate(synthetic(rng, "a", dims=dims)["a"]).lack_of_fit for _ in range(1000)]
     assert stats.kstest(p, "uniform").pvalue > CHECK
     bent = {D: 1 + 4e4 / D**2 + rng.standard_normal(8) / sqrt(D) for D in (100, 200, 800)}
     assert extrapolate(bent).lack_of_fit < 1e-6
@@ -116,8 +120,9 @@ def test_a_lone_seed_borrows_its_variance():
     rng = np.random.default_rng(8)
     values = {200: rng.standard_normal(10) / sqrt(200), 400: rng.standard_normal(1) / 20}
     values[800] = np.array([])
-    got = extrapolate(values)
-    assert np.isfinite([got.mean, got.sem, got.dof]).all() and got.sem > 0
+    # Two dimensions, a factor of two apart: a = 2 y_400 - y_200, and var(y_400) is taken as var(y_200) / 2.
+    variance = values[200].var(ddof=1)
+    assert extrapolate(values).sem == pytest.approx(sqrt(variance / 10 + 4 * variance / 2), rel=1e-10)
     for too_few in ({200: np.array([1.0]), 400: np.array([1.1])}, {200: np.array([])}):
         with pytest.raises(InputError, match="seeds"):
             extrapolate(too_few)
@@ -190,8 +195,7 @@ def test_seeds_needed_give_the_power_they_promise():
     expected = t_power(0.03 / true_sem(0.5, needed), 2.2 * needed, 1e-3)
     assert expected == pytest.approx(0.9, abs=0.05)
     alarms = sum(
-        compare(synthetic(rng, "a", a=1.03, b=0.0, noise=0.5, seeds=needed), {"a": 1.0}).verdict
-        == "disagrees"
+        compare(synthetic(rng, "a", a=1.03, b=0.0, noise=0.5, seeds=needed), {"a": 1.0}).verdict == "disagrees"
         for _ in range(trials)
     )
     assert_rate(alarms, trials, expected)
@@ -217,7 +221,8 @@ def test_no_seeds_help_where_the_theory_is_zero_or_blurred():
 
 def test_exactly_known_values():
     same = {"a": {10: np.full(4, 0.25)}, "b": {10: np.zeros(4)}}
-    assert compare(same, {"a": 0.25, "b": 0.0}).verdict == "agrees"
+    right = compare(same, {"a": 0.25, "b": 0.0})
+    assert (right.verdict, right.p_value, right.tests["b"].z) == ("agrees", 1.0, 0.0)
     assert compare(same, {"a": 0.25, "b": 1e-9}).verdict == "disagrees"
 
 

@@ -11,7 +11,7 @@ from scipy import special, stats
 
 from theory.errors import InputError
 from validation.attention import objective, predictions
-from validation.experiment import Experiment, Failure, Setting, report, run, run_one
+from validation.experiment import Experiment, Failure, Setting, report, run, run_one, streams
 from validation.measure import QUANTITIES, Overlaps, measure
 from validation.sampling import Dataset, Sampler, sphere_frame
 from validation.training import Informed, Random, relative_gradient_norm, train
@@ -218,14 +218,18 @@ def test_training_carries_on_where_a_round_stops_early():
     assert train(*args, np.random.default_rng(0), rounds=100, iterations=3).converged
 
 
-class Overflowing(Ones):
+class Huge(Ones):
+    def __init__(self, size):
+        self.size = size
+
     def sigma(self, chi):
-        return np.full_like(chi, np.inf)
+        return np.full_like(chi, self.size)
 
 
-def test_training_survives_an_infinite_objective():
+@pytest.mark.parametrize("size", [1e160, np.inf])
+def test_training_survives_an_infinite_objective(size):
     dataset, _ = small_problem()
-    assert not train(dataset, Overflowing(), (1.0, 1.0), Random(), np.random.default_rng(0)).converged
+    assert not train(dataset, Huge(size), (1.0, 1.0), Random(), np.random.default_rng(0)).converged
 
 
 def test_overlaps_are_their_definition():
@@ -275,6 +279,12 @@ def test_runs_are_reproducible_and_can_be_enlarged():
     assert len(np.unique(small.values["energy"][10])) == 3
 
 
+def test_no_two_trainings_share_a_stream():
+    keys = [(0, 10, 0), (0, 10, 1), (0, 20, 0), (1, 10, 0)]
+    first = [rng.standard_normal() for key in keys for rng in streams(*key)]
+    assert len(set(first)) == 8
+
+
 def test_one_run_is_the_experiments_run():
     one = run_one(SETTING, Ones(), (1.0, 0.8), Random(), ones_risk(2, 0.5, 1.0), 20, 2)
     assert one["energy"] == ones_run((10, 20), 3).values["energy"][20][2]
@@ -306,7 +316,7 @@ def test_failed_trainings_are_listed_and_not_averaged():
 
 
 def experiment_with(values, failures=(), seeds=20):
-    filled = {q: {d: np.full(seeds, 1.0) for d in values} for q in QUANTITIES}
+    filled = {q: {d: np.zeros(seeds) for d in values} for q in QUANTITIES}
     return Experiment(filled | {"energy": values}, tuple(failures), tuple(values), seeds, 0)
 
 
@@ -341,7 +351,7 @@ def test_report_is_undecided_when_many_trainings_failed():
 def test_report_is_json_when_a_quantity_is_exactly_known():
     got = report({"m_k": 0.5, "energy": 1.0}, experiment_with({100: noisy(1.0)}))
     json.dumps(got, allow_nan=False)
-    assert got["verdict"] == "disagrees"
+    assert got["verdict"] == "disagrees" and got["trained"]["m_k"]["z"] is None
 
 
 def test_run_refuses_bad_settings():

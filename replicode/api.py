@@ -1,0 +1,216 @@
+"""The Python interface: derive, solve and validate, with the cache behind them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from replicode.cache import cached
+from theory.errors import InputError
+
+if TYPE_CHECKING:
+    from theory.activation import Activation
+    from theory.model import Model
+    from theory.saddle import SaddleSystem
+    from theory.task import Task
+    from validation.report import Report
+
+
+def derive(
+    act: str | Activation, task: str | Task = "spiked", tokens: int | None = None, model: Model | None = None
+) -> SaddleSystem:
+    """The saddle-point system of an activation; `tokens=None` keeps L symbolic."""
+    from theory.saddle import derive as derive_system
+
+    return derive_system(act, task, tokens, model)
+
+
+def module_for(act: str | Activation, task: str | Task, tokens: int) -> tuple[ModuleType, dict[str, float]]:
+    """The generated module, from the cache when it is there, and the activation's settled parameters.
+
+    Text is looked up as typed, so that a cached module is found without SymPy being imported.
+    """
+    payload = _module_payload(act, task, tokens)
+    return _loaded(payload["source"]), dict(payload["settled"])
+
+
+def module_source(act: str | Activation, task: str | Task, tokens: int) -> str:
+    """The source of the generated module, from the cache when it is there."""
+    return str(_module_payload(act, task, tokens)["source"])
+
+
+def _module_payload(act: str | Activation, task: str | Task, tokens: int) -> dict[str, Any]:
+    return cached("module", (_described(act), _described(task), tokens), lambda: _build(act, task, tokens))
+
+
+def _described(thing: object) -> object:
+    if isinstance(thing, str):
+        return thing
+    import sympy as sp
+
+    described = [type(thing).__name__]
+    for key, value in vars(thing).items():
+        described.append(f"{key}={sp.srepr(value) if isinstance(value, sp.Basic) else value!r}")
+    return described
+
+
+def _build(act: str | Activation, task: str | Task, tokens: int) -> dict[str, Any]:
+    from codegen.emit import generate
+
+    system = derive(act, task, tokens)
+    module = generate(system)
+    known = {**system.activation.defaults, **system.activation.values}
+    return {
+        "made_for": f"{system.activation.text}, task {system.task.text}, {tokens} tokens",
+        "source": module.source,
+        "settled": {p: float(known[p]) for p in system.activation.parameters if p in known},
+    }
+
+
+@lru_cache(maxsize=32)
+def _loaded(source: str) -> ModuleType:
+    from codegen.loading import load_source
+
+    return load_source(source, f"replicode_generated_{hashlib.sha256(source.encode()).hexdigest()[:16]}")
+
+
+def check_digits(digits: int) -> float:
+    """The tolerance that a number of digits asks for."""
+    if not isinstance(digits, int) or isinstance(digits, bool) or not 1 <= digits <= 12:
+        raise InputError("digits", digits, "a whole number from 1 to 12")
+    return 10.0**-digits
+
+
+def solve(
+    act: str | Activation,
+    *,
+    task: str | Task = "spiked",
+    tokens: int,
+    alpha: float,
+    nu: float,
+    noise: float = 0.0,
+    lambda_k: float = 1.0,
+    lambda_v: float = 1.0,
+    digits: int = 8,
+    init: str = "informed",
+    **parameters: float,
+) -> Any:
+    """Solve the saddle-point equations; the Solution carries its error and its warnings."""
+    from theory.limits import check_tokens
+
+    check_tokens(tokens)
+    tol = check_digits(digits)
+    module, settled = module_for(act, task, tokens)
+    values = {**settled, **parameters}
+    check_parameters(module, values)
+    setting = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
+    return call(module.solve, **setting, init=init, tol=tol, **values)
+
+
+def check_parameters(module: ModuleType, values: Mapping[str, float]) -> None:
+    """Every parameter of the activation has a finite value, and nothing else is given."""
+    names = list(module.PARAMETERS)
+    if unknown := sorted(set(values) - set(names)):
+        raise InputError("param", unknown, f"the parameters {names}" if names else "no parameter: there is none")
+    if missing := [n for n in names if n not in values]:
+        raise InputError("param", missing, f"a value for each of {missing}, as in --param {missing[0]}=0.5")
+    for name in names:
+        if not math.isfinite(values[name]):
+            raise InputError(f"param {name}", values[name], "a finite number")
+
+
+def call(function: Any, **arguments: Any) -> Any:
+    """A generated function, its ValueErrors turned into ours."""
+    try:
+        return function(**arguments)
+    except ValueError as problem:
+        name, _, rest = str(problem).partition(": got ")
+        value, _, allowed = rest.partition(", allowed is ")
+        if not allowed:
+            raise
+        raise InputError(name, _Shown(value), allowed) from None
+
+
+class _Shown(str):
+    """Text that is already the representation of a value."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def derivation_of(
+    act: str, task: str, tokens: int | None, level: str, parameters: Mapping[str, float]
+) -> dict[str, Any]:
+    """The derivation of an activation in every format, from the cache when it is there."""
+
+    def build() -> dict[str, Any]:
+        from replicode.present import as_latex, as_text, derivation
+        from theory.activation import activation
+
+        system = derive(activation(act, **parameters), task, tokens)
+        found = derivation(system, level)
+        return {
+            "made_for": f"derivation of {system.activation.text}, task {system.task.text}, level {level}",
+            "json": found,
+            "text": as_text(found),
+            "markdown": as_text(found, markdown=True),
+            "latex": as_latex(system),
+        }
+
+    return cached("derive", (act, task, tokens, level, sorted(parameters.items()), "1"), build)
+
+
+def validate(
+    act: str | Activation,
+    *,
+    task: str | Task = "spiked",
+    tokens: int,
+    alpha: float,
+    nu: float,
+    noise: float = 0.0,
+    lambda_k: float = 1.0,
+    lambda_v: float = 1.0,
+    digits: int = 5,
+    init: str = "informed",
+    dim: int = 400,
+    seeds: int = 8,
+    progress: Callable[[int, int, str], None] | None = None,
+    **parameters: float,
+) -> Report:
+    """Train attention at D/4, D/2 and D, extrapolate in 1/D and compare all seven quantities with the theory."""
+    import numpy as np
+
+    from validation.experiment import report, run
+    from validation.measure import QUANTITIES
+    from validation.module import GeneratedAttention
+    from validation.report import Report
+
+    if not isinstance(dim, int) or dim < 40:
+        raise InputError("dim", dim, "a whole number of at least 40")
+    if not isinstance(seeds, int) or seeds < 2:
+        raise InputError("seeds", seeds, "a whole number of at least 2")
+    physics = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
+    solution = solve(act, task=task, tokens=tokens, digits=digits, init=init, **physics, **parameters)
+    module, settled = module_for(act, task, tokens)
+    values = {**settled, **parameters}
+    attention = GeneratedAttention(module, nu, noise, np.array([values[p] for p in module.PARAMETERS]))
+    experiment = run(
+        attention.setting(alpha),
+        attention,
+        (lambda_k, lambda_v),
+        attention.start(init),
+        attention.risk,
+        (dim // 4, dim // 2, dim),
+        seeds,
+        progress=progress,
+    )
+    fields = solution._asdict() | solution.order_parameters
+    theory = {q: float(fields[q]) for q in QUANTITIES}
+    found: dict[str, Any] = report(theory, experiment, {"test_risk": solution.error})
+    found["dims"] = tuple(found["dims"])
+    found["warnings"] = (*solution.warnings, *found["warnings"])
+    return Report(**found)

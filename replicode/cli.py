@@ -1,0 +1,308 @@
+"""The command line. Thin: it reads arguments, calls the API, prints, and sets the exit status.
+
+Exit status: 0 done; 1 computed but not to be trusted as it stands; 2 bad input.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from theory.errors import InputError, Refusal, ReplicodeError
+
+SCHEMA = 1
+
+
+class _Group(click.Group):
+    """Turns our errors into one message on standard error and the exit status that goes with it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InputError as problem:
+            click.echo(f"error: {problem}", err=True)
+            ctx.exit(2)
+        except Refusal as refusal:
+            _refused(refusal)
+            ctx.exit(1)
+        except ReplicodeError as problem:
+            click.echo(f"error: {problem}", err=True)
+            ctx.exit(2)
+
+
+def _refused(refusal: Refusal) -> None:
+    if "--json" in sys.argv:
+        _print_json("refused", {"warnings": [str(refusal)]})
+    click.echo(f"refused: {refusal}", err=True)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="replicode")
+def main() -> None:
+    """Replica theory of attention: derive, generate, solve, validate."""
+
+
+def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return apply
+
+
+def _parameters(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
+    values = {}
+    for text in given:
+        name, _sign, number = text.partition("=")
+        try:
+            values[name.strip()] = float(number)
+        except ValueError:
+            raise InputError("param", text, "NAME=NUMBER, as in c=0.5") from None
+    return values
+
+
+def _number(name: str) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
+    def convert(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+        if text is None:
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            raise InputError(name, text, "a number") from None
+
+    return convert
+
+
+def _integer(name: str) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
+    def convert(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+        if text is None:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise InputError(name, text, "a whole number") from None
+
+    return convert
+
+
+def _real(flag: str, name: str, **more: Any) -> Callable[..., Any]:
+    return click.option(flag, name, callback=_number(name), metavar="NUMBER", **more)
+
+
+def _whole(flag: str, name: str, **more: Any) -> Callable[..., Any]:
+    return click.option(flag, name, callback=_integer(name), metavar="INTEGER", **more)
+
+
+_activation = click.argument("activation")
+_task = click.option("--task", default="spiked", show_default=True, help="spiked, or a log-weight in x and nu.")
+_tokens = _whole("--tokens", "tokens", required=True, help="Number of tokens L.")
+_param = click.option("--param", "parameters", multiple=True, callback=_parameters, metavar="NAME=NUMBER")
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+_physics = _options(
+    _real("--alpha", "alpha", required=True, help="Samples per dimension."),
+    _real("--nu", "nu", required=True, help="Signal strength."),
+    _real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation."),
+    _real("--lambda-k", "lambda_k", default="1", show_default=True),
+    _real("--lambda-v", "lambda_v", default="1", show_default=True),
+    click.option("--init", default="informed", show_default=True, help="informed or random."),
+    _whole("--digits", "digits", default="8", show_default=True, help="Absolute error asked for: 10^-digits."),
+)
+
+
+@main.command()
+@_activation
+@_task
+@_whole("--tokens", "tokens", default=None, help="Number of tokens; symbolic when left out.")
+@click.option("--level", default="rs", show_default=True, help="rs or population.")
+@click.option("--format", "style", default="text", show_default=True, help="text, latex, markdown or json.")
+@_param
+@_json
+def derive(
+    activation: str,
+    task: str,
+    tokens: int | None,
+    level: str,
+    style: str,
+    parameters: dict[str, float],
+    as_json: bool,
+) -> None:
+    """Free energy, saddle-point equations, reductions and the chain that leads to them."""
+    _one_of("level", level, ("rs", "population"))
+    _one_of("format", style, ("text", "latex", "markdown", "json"))
+    from replicode.api import derivation_of
+
+    found = derivation_of(activation, task, tokens, level, parameters)
+    if as_json or style == "json":
+        _print_json("derive", found["json"])
+    else:
+        click.echo(found[style])
+
+
+@main.command()
+@_activation
+@_task
+@_tokens
+@click.option("-o", "--output", required=True, help="The file to write.")
+@_param
+@_json
+def generate(activation: str, task: str, tokens: int, output: str, parameters: dict[str, float], as_json: bool) -> None:
+    """Write a standalone NumPy solver for an activation."""
+    from codegen.emit import generate as generated
+    from replicode.api import derive as derived
+    from theory.activation import activation as settled
+    from theory.limits import check_tokens
+
+    check_tokens(tokens)
+    target = _writable(output)
+    system = derived(settled(activation, **parameters), task, tokens)
+    module = generated(system)
+    try:
+        module.save(target)
+    except OSError as problem:
+        raise InputError("output", output, f"a file that can be written ({problem.strerror})") from None
+    result = {
+        "path": str(target),
+        "signature": module.signature,
+        "activation": system.activation.text,
+        "task": system.task.text,
+        "tokens": tokens,
+        "operations": dict(module.operations),
+    }
+    _print("generate", result, as_json)
+
+
+@main.command()
+@_activation
+@_task
+@_tokens
+@_physics
+@_param
+@_json
+def solve(activation: str, parameters: dict[str, Any], as_json: bool, **arguments: Any) -> None:
+    """Solve the saddle-point equations: test risk, order parameters, error, stability."""
+    from replicode.api import solve as solved
+
+    solution = solved(activation, **arguments, **parameters)
+    _finish("solve", solution._asdict(), as_json, list(solution.warnings))
+
+
+@main.command()
+@_activation
+@_task
+@_tokens
+@_physics
+@_whole("--dim", "dim", default="400", show_default=True, help="Largest dimension; D/4, D/2 and D are trained.")
+@_whole("--seeds", "seeds", default="8", show_default=True, help="Trainings per dimension.")
+@_param
+@_json
+def validate(activation: str, parameters: dict[str, Any], as_json: bool, **arguments: Any) -> None:
+    """Train attention on sampled data and compare it with the theory."""
+    from replicode.api import validate as validated
+
+    def progress(done: int, total: int, text: str) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r{done}/{total} {text}   ", err=True, nl=done == total)
+        elif done % max(1, total // 4) == 0:
+            click.echo(f"{done}/{total} trainings", err=True)
+
+    report = validated(activation, progress=progress, **arguments, **parameters)
+    failed = list(report.warnings) if report.verdict != "agrees" else []
+    _finish("validate", report.as_dict(), as_json, list(report.warnings), trusted=not failed)
+
+
+@main.command()
+@click.option("-o", "--output", default="demo", show_default=True, help="The folder to leave the results in.")
+@_json
+def demo(output: str, as_json: bool) -> None:
+    """Derive, generate, solve and validate softmax and linear attention, with a figure."""
+    from replicode.demo import run
+
+    result = run(Path(output), lambda text: click.echo(text, err=True))
+    _finish("demo", result, as_json, result["warnings"])
+
+
+@main.command()
+@click.option("--clear", is_flag=True, help="Remove every entry.")
+@_json
+def cache(clear: bool, as_json: bool) -> None:
+    """Show or clear the cache of derived systems and generated modules."""
+    from replicode import cache as store
+
+    result: dict[str, Any] = {"folder": str(store.cache_folder())}
+    result |= {"removed": store.clear()} if clear else {"entries": store.entries()}
+    if as_json or clear:
+        _print("cache", result, as_json)
+        return
+    click.echo(result["folder"])
+    for entry in result["entries"]:
+        state = "" if entry["intact"] else "  damaged, will be rebuilt"
+        click.echo(f"{entry['bytes']:>9}  {entry['made_for'] or entry['file']}{state}")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InputError(name, value, " or ".join(allowed))
+
+
+def _writable(output: str) -> Path:
+    """A path in an existing folder, not a folder itself, before any work is done."""
+    target = Path(output)
+    if target.is_dir() or not target.parent.is_dir():
+        raise InputError("output", output, "a file in a folder that exists")
+    return target
+
+
+def _finish(
+    command: str, result: dict[str, Any], as_json: bool, warnings: list[str], trusted: bool | None = None
+) -> None:
+    """Print a result with its warnings, and leave with status 1 when it is not to be trusted as it stands."""
+    _print(command, result, as_json)
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if not (not warnings if trusted is None else trusted):
+        click.get_current_context().exit(1)
+
+
+def _print(command: str, result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _print_json(command, result)
+    else:
+        _print_lines(result)
+
+
+def _print_json(command: str, result: dict[str, Any]) -> None:
+    click.echo(json.dumps({"schema": f"replicode/{command}/{SCHEMA}", **_finite(result)}))
+
+
+def _finite(value: Any) -> Any:
+    """JSON-ready: numbers that are not finite become null."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    return [_finite(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _print_lines(result: dict[str, Any], indent: str = "") -> None:
+    width = max((len(k) for k in result), default=0)
+    for key, value in result.items():
+        if isinstance(value, dict):
+            click.echo(f"{indent}{key}")
+            _print_lines(value, indent + "  ")
+        elif key != "warnings":
+            click.echo(
+                f"{indent}{key:<{width}}  {value:.12g}"
+                if isinstance(value, float)
+                else f"{indent}{key:<{width}}  {value}"
+            )
+
+
+if __name__ == "__main__":
+    main()
