@@ -22,10 +22,10 @@ lint: .venv/.test
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -n 2 -m 'not full'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not full"
 
 test-full: lint
-	$(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 bench: .venv/.test
 	$(BIN)/python -m benchmarks

@@ -15,6 +15,7 @@ from codegen.ir import Kernel, Output, rebuilt
 from codegen.stable import SHIFT, StableForm, stabilised
 from theory.activation import Activation, TokenForm
 from theory.channel import U
+from theory.errors import InputError, Refusal
 from theory.model import RESIDUAL, V, Y
 from theory.nodes import L, W, X
 from theory.saddle import SaddleSystem, loss_derivatives
@@ -41,7 +42,9 @@ def parameter_symbol(name: str) -> sp.Symbol:
 def lower(system: SaddleSystem) -> KernelIR:
     """Kernels for sigma, loss, gradient, Hessian, the curvatures of stability, and the pullback of training."""
     if system.tokens is None:
-        raise ValueError("lowering needs a number of tokens")
+        raise InputError("tokens", None, "a number of tokens: a solver is generated for one length")
+    if not system.properties.smooth:
+        raise Refusal(f"{system.activation.text} has kinks: the prox by Newton and the lattice rules need a smooth one")
     stable = stable_form(system.activation, system.tokens)
     loss = loss_derivatives(stable.form, system.values)
     shift = _shift_definitions(stable)

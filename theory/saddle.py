@@ -14,6 +14,7 @@ import sympy as sp
 
 from theory.activation import Activation, TokenForm, activation
 from theory.channel import N, U, ValueElimination, eliminate_values
+from theory.domain import check_domain
 from theory.gaussian import FieldLaw, price, price_stein
 from theory.limits import check_tokens
 from theory.model import (
@@ -156,6 +157,7 @@ def derive(
     """Derive the replica-symmetric saddle-point system of an activation on a task."""
     check_tokens(tokens)
     act, setting, model = activation(act), task(task_spec), model or Model()
+    check_domain(act)
     values = eliminate_values(model)
     priors = [prior_free_energy(model, b) for b in BLOCKS]
     free_energy = sum((p.value for p in priors), sp.S.Zero) + ALPHA * ENVELOPE

@@ -1,0 +1,99 @@
+"""`residual` is the gradient of `free_energy` in all twelve unknowns, at points that solve nothing."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import BUILT_IN, PARAMETERS, system_of
+
+from codegen.emit import generate
+
+ORDER = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
+CONJUGATES = ("mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")
+CASE = {"alpha": 2.3, "nu": 1.4, "noise": 0.35, "lambda_k": 0.7, "lambda_v": 1.2}
+POINT = {"m_k": 0.35, "q_k": 0.6, "V_k": 0.4, "m_v": 0.5, "q_v": 0.8, "V_v": 0.3} | {
+    "mh_k": 0.6, "qh_k": 0.5, "Vh_k": 0.8, "mh_v": -0.9, "qh_v": 1.1, "Vh_v": 1.4,
+}  # fmt: skip
+ACCURACY = 1e-5
+STEP = 2e-3
+
+
+def _called(function, point, nodes, parameters):
+    order, conjugates = ({n: point[n] for n in names} for names in (ORDER, CONJUGATES))
+    return function(order, conjugates, **CASE, nodes=nodes, **parameters)
+
+
+def _difference(module, point, unknown, nodes, parameters):
+    """Fourth-order central difference of the free energy in one unknown."""
+
+    def at(move):
+        return _called(module.free_energy, {**point, unknown: point[unknown] + move}, nodes, parameters)
+
+    near, far = ((at(h) - at(-h)) / (2 * h) for h in (STEP, 2 * STEP))
+    return (4 * near - far) / 3
+
+
+def check(text, tokens, point, nodes):
+    module = generate(system_of(text, tokens)).load()
+    parameters = {p: float(PARAMETERS[p]) for p in module.PARAMETERS}
+    found = _called(module.residual, point, nodes, parameters)
+    assert found.shape == (12,)
+    for value, unknown in zip(found, (*ORDER, *CONJUGATES), strict=True):
+        expected = _difference(module, point, unknown, nodes, parameters)
+        assert value == pytest.approx(expected, rel=ACCURACY, abs=ACCURACY), unknown
+
+
+NODES = {1: 3_000, 2: 12_000, 3: 30_000}
+
+
+@pytest.mark.parametrize("text, tokens", [("softmax", 1), ("softmax", 2), ("linear", 1), ("linear", 2)])
+def test_known_activations(text, tokens):
+    check(BUILT_IN[text], tokens, POINT, NODES[tokens])
+
+
+def test_three_tokens():
+    check(BUILT_IN["softmax"], 3, POINT, NODES[3])
+
+
+TEXTS = st.sampled_from(
+    [
+        "1 + erf(c + x)",
+        "sigmoid(x)",
+        "exp(x)/(1 + sum(exp(x)))",
+        "softplus(x)/sum(softplus(x))",
+        "tanh(x - mean(x))/L + c",
+        "sigmoid(c*x)/(1 + mean(sigmoid(x)**2))",
+    ]
+)
+
+
+@st.composite
+def points(draw):
+    """Physical points: q > m^2, V > 0, and V_k small enough that the prox does not jump."""
+    number = {n: draw(st.integers(0, 100)) / 100 for n in POINT}
+    point = {**POINT}
+    for b in ("k", "v"):
+        m = point[f"m_{b}"] = number[f"m_{b}"] - 0.5
+        point[f"q_{b}"] = m * m + 0.2 + 0.6 * number[f"q_{b}"]
+        point[f"V_{b}"] = 0.2 + 0.3 * number[f"V_{b}"]
+        point[f"mh_{b}"] = 2 * number[f"mh_{b}"] - 1
+        point[f"qh_{b}"] = 0.1 + number[f"qh_{b}"]
+        point[f"Vh_{b}"] = 0.1 + number[f"Vh_{b}"]
+    return point
+
+
+@settings(max_examples=4)
+@given(TEXTS, st.integers(1, 2), points())
+def test_random_activations_and_points(text, tokens, point):
+    check(text, tokens, point, NODES[tokens])
+
+
+def test_the_order_of_the_gradient():
+    """Moving one conjugate changes the entries that it multiplies, and no others of the first six."""
+    module = generate(system_of(BUILT_IN["linear"], 1)).load()
+    base = _called(module.residual, POINT, 500, {})
+    for i, (conjugate, factor) in enumerate(zip(CONJUGATES, (1.0, 0.5, -0.5) * 2, strict=True)):
+        moved = _called(module.residual, {**POINT, conjugate: POINT[conjugate] + 0.25}, 500, {})
+        change = np.zeros(6)
+        change[{0: 0, 1: 2, 2: 1}[i % 3] + 3 * (i // 3)] = 0.25 * factor
+        np.testing.assert_allclose((moved - base)[:6], change, atol=1e-12)
