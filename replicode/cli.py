@@ -29,17 +29,13 @@ class _Group(click.Group):
             click.echo(f"error: {problem}", err=True)
             ctx.exit(2)
         except Refusal as refusal:
-            _refused(refusal)
+            if ctx.obj == "json":
+                _print_json("refused", {"warnings": [str(refusal)]})
+            click.echo(f"refused: {refusal}", err=True)
             ctx.exit(1)
         except ReplicodeError as problem:
             click.echo(f"error: {problem}", err=True)
             ctx.exit(2)
-
-
-def _refused(refusal: Refusal) -> None:
-    if "--json" in sys.argv:
-        _print_json("refused", {"warnings": [str(refusal)]})
-    click.echo(f"refused: {refusal}", err=True)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -92,6 +88,12 @@ def _integer(name: str) -> Callable[[click.Context, click.Parameter, str | None]
     return convert
 
 
+def _noted(ctx: click.Context, _: click.Parameter, as_json: bool) -> bool:
+    """Leave word for the error handler that JSON was asked for."""
+    ctx.find_root().obj = "json" if as_json else None
+    return as_json
+
+
 def _real(flag: str, name: str, **more: Any) -> Callable[..., Any]:
     return click.option(flag, name, callback=_number(name), metavar="NUMBER", **more)
 
@@ -104,7 +106,9 @@ _activation = click.argument("activation")
 _task = click.option("--task", default="spiked", show_default=True, help="spiked, or a log-weight in x and nu.")
 _tokens = _whole("--tokens", "tokens", required=True, help="Number of tokens L.")
 _param = click.option("--param", "parameters", multiple=True, callback=_parameters, metavar="NAME=NUMBER")
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+_json = click.option(
+    "--json", "as_json", is_flag=True, is_eager=True, callback=_noted, help="One JSON object on standard output."
+)
 _physics = _options(
     _real("--alpha", "alpha", required=True, help="Samples per dimension."),
     _real("--nu", "nu", required=True, help="Signal strength."),

@@ -83,6 +83,13 @@ class ProxChannel:
         self.chi: Array | None = None
         self.failed = 0
 
+    def refined(self, nodes: tuple[Array, Array]) -> ProxChannel:
+        """The same on other nodes."""
+        return ProxChannel(nodes, self.setting)
+
+    def adapt(self, order: Array) -> None:
+        """Nodes in w need no adapting."""
+
     def _prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
         at = fields(field_factor(order, *self.setting), self.zeta)
         V = (float(order[2]), float(order[5]))
@@ -158,8 +165,18 @@ class ProxFreeChannel:
             total += _integrands(order, self.setting, at, chi) @ weights
         return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), mass, folded, 0.0)
 
+    def refined(self, nodes: tuple[Array, Array]) -> ProxFreeChannel:
+        """The same on other nodes, centre and scale handed on."""
+        finer = ProxFreeChannel(nodes, self.setting)
+        finer.center, finer.scale = self.center, self.scale
+        return finer
+
     def adapt(self, order: Array) -> None:
         """Centre and scale the nodes on the law of the prox point at these order parameters."""
+        for _ in range(2):
+            self._recentre(order)
+
+    def _recentre(self, order: Array) -> None:
         law = field_factor(order, *self.setting)
         inverse = np.linalg.pinv(law.score_factor)
         moments = np.zeros((2, self.split))

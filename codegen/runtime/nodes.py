@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from scipy import special
 
 from codegen.runtime.kernel import Array
 
 
+@lru_cache(maxsize=16)
 def lattice(dim: int, count: float, seed: int) -> tuple[Array, Array]:
     """About `count` nodes of a randomly shifted body-centred lattice in a ball, with normalised Gaussian weights.
 

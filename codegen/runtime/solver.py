@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +37,7 @@ from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, inf
 LARGEST_LATTICE = 1_000_000
 SCRAMBLES = 8
 LOG2_SOBOL = 13
-LOG2_LATTICE = 15
+LOG2_LATTICE = 13
 COVERAGE = 0.9995
 STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05
@@ -137,24 +137,26 @@ def _first(channel: Channel, start: Array, task: _Task, tol: float) -> Converged
     return found._replace(iterations=iterations)
 
 
-def _levels(kind: Callable[[tuple[Array, Array], Setting], Channel], start: Array, task: _Task) -> _State:
+def _levels(kind: type[ProxChannel] | type[ProxFreeChannel], start: Array, task: _Task) -> _State:
     """Refine a lattice until the fixed points of successive levels agree within the tolerance."""
     dim = sum(dimensions(task.setting.params))
     tol = _residual_tolerance(task)
-    channel = _adapted(kind(lattice(dim, _count(dim, 0), 0), task.setting), start)
-    found = _first(channel, start, task, 1e-7)
-    channel = _adapted(channel, found.last.order)
-    found = _first(channel, found.last.order, task, 1e-7)._replace(iterations=found.iterations + 1)
+    channel = kind(lattice(dim, _count(dim, 0), 0), task.setting)
+    channel.adapt(start)
+    found = _first(channel, start, task, 1e-4)
+    channel.adapt(found.last.order)
+    rough, found = found, _first(channel, found.last.order, task, 1e-7)
+    iterations = rough.iterations + found.iterations
     if not found.converged:
-        return _State(found.last, found.iterations, False, np.inf, channel, f"{channel.name}, lattice")
+        return _State(found.last, iterations, False, np.inf, channel, f"{channel.name}, lattice")
+    channel.adapt(found.last.order)
     matrix = newton_matrix(channel, found.last, task.problem)
-    iterations, level = found.iterations + 6, 0
+    iterations, level = iterations + 6, 0
     risks = [_risk(found.last.order, task)[0]]
     while True:
         level += 1
-        finer = kind(lattice(dim, _count(dim, level), level), task.setting)
-        finer = _adapted(finer, found.last.order)
-        found = polish(finer, found.last.order, task.problem, matrix, tol)
+        coarser, channel = channel, channel.refined(lattice(dim, _count(dim, level), level))
+        found = polish(channel, found.last.order, task.problem, matrix, tol)
         iterations += found.iterations
         risks.append(_risk(found.last.order, task)[0])
         error = _state_error(found.last, matrix, task, _level_error(risks))
@@ -163,21 +165,14 @@ def _levels(kind: Callable[[tuple[Array, Array], Setting], Channel], start: Arra
         spent = _count(dim, level + 1) > LARGEST_LATTICE
         hopeless = level >= 2 and FOLD_WEIGHT * folded > max(task.tol, 0.5 * error)
         if enough or spent or hopeless or not found.converged:
-            method = f"{finer.name}, lattice of {finer.weights.size} nodes in {dim} dimensions"
-            return _State(found.last, iterations, found.converged, error, finer, method)
+            method = f"{channel.name}, lattice of {channel.weights.size} nodes in {dim} dimensions"
+            return _State(found.last, iterations, found.converged, error, coarser, method)
 
 
 def _level_error(risks: list[float]) -> float:
     """What the last step changed, or a tenth of what the step before did, lest one agreement by chance be believed."""
     steps = np.abs(np.diff(risks))
     return LEVEL_SAFETY * float(max(steps[-1], 0.1 * steps[-2] if steps.size > 1 else np.inf))
-
-
-def _adapted(channel: Channel, order: Array) -> Channel:
-    if isinstance(channel, ProxFreeChannel):
-        channel.adapt(order)
-        channel.adapt(order)
-    return channel
 
 
 def _state_error(last: Evaluation, matrix: Array, task: _Task, gap: float) -> float:

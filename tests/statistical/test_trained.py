@@ -1,8 +1,8 @@
 """Trained attention against the replica theory over a grid, as one Holm family with a stated false-alarm rate.
 
-Family-wise false alarm 1e-3 over all points x 7 quantities, after extrapolation in 1/D. The seeds are fixed, so the test
-is deterministic; the rate is the chance that a right theory would have failed when the seeds were chosen. `make test`
-takes four of the twelve points, `make test-full` all of them.
+Family-wise false alarm 1e-3 over all points x 7 quantities, after extrapolation in 1/D. The seeds are fixed, so the
+test is deterministic; the rate is the chance that a right theory would have failed when the seeds were chosen.
+`make test` takes four of the twelve points, `make test-full` all of them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import sysconfig
@@ -11,8 +10,10 @@ import venv
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from replicode.cache import cache_folder
+from replicode.cli import main
 
 POINT = ["--tokens", "2", "--alpha", "4", "--nu", "2", "--noise", "0.3", "--lambda-k", "2", "--lambda-v", "0.5"]
 
@@ -22,10 +23,19 @@ def store(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
-def replicode(store, *arguments, **more):
-    command = [sys.executable, "-m", "replicode.cli", *arguments]
-    environment = os.environ | {"REPLICODE_CACHE": str(store)}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, **more)
+class Done:
+    """What a command left behind."""
+
+    def __init__(self, returncode, stdout, stderr):
+        self.returncode, self.stdout, self.stderr = returncode, stdout, stderr
+
+
+def replicode(store, *arguments):
+    """The command run in this process, which spares an import of SymPy per case."""
+    found = CliRunner().invoke(main, arguments, env={"REPLICODE_CACHE": str(store)})
+    if found.exception and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return Done(found.exit_code, found.stdout, found.stderr)
 
 
 def solved(store, *arguments):
@@ -43,6 +53,12 @@ def test_the_reference_point(store):
     assert set(keys.split()) <= set(found)
     assert set(found["order_parameters"]) == {"m_k", "q_k", "V_k", "m_v", "q_v", "V_v"}
     assert found["excess_risk"] == pytest.approx(found["test_risk"] - 0.09, abs=1e-14)
+
+
+def test_the_installed_command_is_the_same():
+    command = [sys.executable, "-m", "replicode.cli", "solve", "softmax", "--tokens", "0", "--alpha", "4", "--nu", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.startswith("error: tokens: got 0, allowed is")
 
 
 def test_a_task_typed_as_its_log_weight_is_the_registered_one(store):
