@@ -46,6 +46,7 @@ RUNTIME = (
     "fields",
     "prox",
     "channel",
+    "proxfree",
     "population",
     "fixedpoint",
     "solver",

@@ -1,17 +1,17 @@
-"""Channel averages dE[M]/d(order parameters): by the prox at nodes in w, or prox-free at nodes in the prox point.
+"""Channel averages dE[M]/d(order parameters), by the prox at nodes in w; what every evaluator shares stands here too.
 
-Both evaluators share one interface: `averages(order)` for the saddle equations and `response(order)` for stability.
+All evaluators have one interface: `averages(order)` for the saddle equations and `response(order)` for stability.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, fields
-from codegen.runtime.kernel import Array, channel_rates, curvatures, gradient, hessian
+from codegen.runtime.fields import Fields, field_factor, fields
+from codegen.runtime.kernel import Array, channel_rates, curvatures, gradient
 from codegen.runtime.linear import add_identity, factor, solve_factored
 from codegen.runtime.prox import BLOCK, global_prox, prox
 
@@ -34,6 +34,19 @@ class Response(NamedTuple):
 
     squares: Array
     trace: float
+
+
+class Channel(Protocol):
+    """What the fixed point needs of an evaluator."""
+
+    name: str
+    weights: Array
+
+    def averages(self, order: Array, search: bool = False) -> Averages:
+        """All averages at these order parameters; `search` looks for global minima afresh."""
+
+    def response(self, order: Array) -> Response:
+        """Second derivatives of M on the smooth part of the prox."""
 
 
 class Setting(NamedTuple):
@@ -118,89 +131,6 @@ class ProxChannel:
         return Response(total[:3], float(total[3]))
 
 
-class ProxFreeChannel:
-    """Averages at nodes in the prox point chi: w = chi + V_k grad loss is explicit, so nothing is minimised.
-
-    E[F] = int dchi det(I + V_k Hess loss) p_w(w(chi)) F. The determinant is signed, which keeps the integrand analytic
-    and cancels most of what a fold adds; the weight where it is not positive definite is the folded mass, and where
-    that matters the integral is not to be trusted.
-    """
-
-    name = "prox-free"
-
-    def __init__(self, nodes: tuple[Array, Array], setting: Setting) -> None:
-        self.zeta, self.weights = nodes
-        self.setting = setting
-        self.split = dimensions(setting.params)[0]
-        self.center = np.zeros(self.split)
-        self.scale = np.ones(self.split)
-
-    def _points(self, order: Array, law: FieldFactor, b: slice) -> tuple[Array, Fields, Array, Array]:
-        """chi and the fields of a block, its quadrature weights with the Jacobian, and whether chi is a minimiser."""
-        t = self.zeta[: self.split, b]
-        offset = self.center[:, None] + self.scale[:, None] * t
-        chi = law.score_mean[:, None] + law.score_factor @ offset
-        values = law.value_factor @ self.zeta[self.split :, b]
-        w_z, y = values[:-1], values[-1]
-        _, slope, curvature = hessian(chi, w_z, y, order[5], self.setting.params)
-        w_chi = chi + order[2] * slope
-        inverse = np.linalg.pinv(law.score_factor)
-        tau = inverse @ (w_chi - law.score_mean[:, None])
-        frame = np.linalg.qr(law.score_factor)[0]
-        reduced = np.einsum("la,lmn,mb->abn", frame, curvature, frame, optimize=True)
-        _, pivots = factor(add_identity(order[2] * reduced))
-        density = 0.5 * ((t * t).sum(axis=0) - (tau * tau).sum(axis=0))
-        weights = self.weights[b] * np.prod(self.scale) * np.exp(density) * pivots.prod(axis=0)
-        return chi, Fields(w_chi, w_z, y), weights, np.asarray((pivots > 0.0).all(axis=0))
-
-    def averages(self, order: Array, search: bool = False) -> Averages:
-        """All averages at these order parameters; `search` has no meaning here."""
-        law = field_factor(order, *self.setting)
-        total = np.zeros(RATES + 2)
-        mass = folded = 0.0
-        for b in _blocks(self.weights.size):
-            chi, at, weights, minimiser = self._points(order, law, b)
-            folded += float(np.abs(weights[~minimiser]).sum())
-            mass += float(weights.sum())
-            total += _integrands(order, self.setting, at, chi) @ weights
-        return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), mass, folded, 0.0)
-
-    def refined(self, nodes: tuple[Array, Array]) -> ProxFreeChannel:
-        """The same on other nodes, centre and scale handed on."""
-        finer = ProxFreeChannel(nodes, self.setting)
-        finer.center, finer.scale = self.center, self.scale
-        return finer
-
-    def adapt(self, order: Array) -> None:
-        """Centre and scale the nodes on the law of the prox point at these order parameters."""
-        for _ in range(2):
-            self._recentre(order)
-
-    def _recentre(self, order: Array) -> None:
-        law = field_factor(order, *self.setting)
-        inverse = np.linalg.pinv(law.score_factor)
-        moments = np.zeros((2, self.split))
-        mass = 0.0
-        for b in _blocks(self.weights.size):
-            chi, _, weights, minimiser = self._points(order, law, b)
-            weights = np.where(minimiser, weights, 0.0)
-            u = inverse @ (chi - law.score_mean[:, None])
-            moments += np.stack([u @ weights, (u * u) @ weights])
-            mass += float(weights.sum())
-        mean, square = moments / mass
-        self.center, self.scale = mean, np.sqrt(np.maximum(square - mean * mean, 1e-4))
-
-    def response(self, order: Array) -> Response:
-        """Second derivatives of M, integrated in prox coordinates where they are bounded."""
-        law = field_factor(order, *self.setting)
-        total = np.zeros(4)
-        for b in _blocks(self.weights.size):
-            chi, at, weights, minimiser = self._points(order, law, b)
-            part = _response_integrands(order, self.setting, at, chi)
-            total += part @ np.where(minimiser, weights, 0.0)
-        return Response(total[:3], float(total[3]))
-
-
 class Ensemble:
     """Several independently shifted sets of nodes as one channel; `members` keeps the last averages of each."""
 
@@ -221,6 +151,3 @@ class Ensemble:
         """The mean over the members."""
         found = [c.response(order) for c in self.channels]
         return Response(np.mean([r.squares for r in found], axis=0), float(np.mean([r.trace for r in found])))
-
-
-Channel = ProxChannel | ProxFreeChannel | Ensemble

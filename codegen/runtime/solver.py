@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from codegen.runtime.channel import Channel, Ensemble, ProxChannel, ProxFreeChannel, Response, Setting
+from codegen.runtime.channel import Channel, Ensemble, ProxChannel, Response, Setting
 from codegen.runtime.fields import dimensions
 from codegen.runtime.fixedpoint import (
     Converged,
@@ -33,6 +33,7 @@ from codegen.runtime.inputs import (
 from codegen.runtime.kernel import Array, free_energy_gradient, free_energy_value
 from codegen.runtime.nodes import lattice, sobol
 from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, informed_overlaps
+from codegen.runtime.proxfree import ProxFreeChannel
 
 LARGEST_LATTICE = 1_000_000
 SCRAMBLES = 8

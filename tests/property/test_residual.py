@@ -39,26 +39,30 @@ def check(text, tokens, point, nodes):
     found = _called(module.residual, point, nodes, parameters)
     assert found.shape == (12,)
     for value, unknown in zip(found, (*ORDER, *CONJUGATES), strict=True):
-        expected = _difference(module, point, unknown, nodes, parameters)
+        # E[M] does not depend on the conjugates, so that few nodes do for them.
+        expected = _difference(module, point, unknown, nodes if unknown in ORDER else 50, parameters)
         assert value == pytest.approx(expected, rel=ACCURACY, abs=ACCURACY), unknown
 
 
-NODES = {1: 3_000, 2: 12_000, 3: 30_000}
+SMALL = {"V_k": 0.1, "V_v": 0.1}
+NODES = {1: 2_000, 2: 5_000, 3: 10_000}
 
 
-@pytest.mark.parametrize("text, tokens", [("softmax", 1), ("softmax", 2), ("linear", 1), ("linear", 2)])
-def test_known_activations(text, tokens):
-    check(BUILT_IN[text], tokens, POINT, NODES[tokens])
+@pytest.mark.parametrize("tokens, widths", [(1, {}), (2, {}), (2, {"V_k": 0.6, "V_v": 0.2}), (3, SMALL)])
+def test_softmax(tokens, widths):
+    check(BUILT_IN["softmax"], tokens, POINT | widths, NODES[tokens])
 
 
-def test_three_tokens():
-    check(BUILT_IN["softmax"], 3, POINT, NODES[3])
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_linear(tokens):
+    """Already at V = 0.3 the prox of linear jumps at one field in a thousand."""
+    check(BUILT_IN["linear"], tokens, POINT | SMALL, 2 * NODES[tokens])
 
 
 TEXTS = st.sampled_from(
     [
-        "1 + erf(c + x)",
         "sigmoid(x)",
+        "erf(c + x)/2",
         "exp(x)/(1 + sum(exp(x)))",
         "softplus(x)/sum(softplus(x))",
         "tanh(x - mean(x))/L + c",
@@ -75,14 +79,14 @@ def points(draw):
     for b in ("k", "v"):
         m = point[f"m_{b}"] = number[f"m_{b}"] - 0.5
         point[f"q_{b}"] = m * m + 0.2 + 0.6 * number[f"q_{b}"]
-        point[f"V_{b}"] = 0.2 + 0.3 * number[f"V_{b}"]
+        point[f"V_{b}"] = 0.1 + 0.2 * number[f"V_{b}"]
         point[f"mh_{b}"] = 2 * number[f"mh_{b}"] - 1
         point[f"qh_{b}"] = 0.1 + number[f"qh_{b}"]
         point[f"Vh_{b}"] = 0.1 + number[f"Vh_{b}"]
     return point
 
 
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(TEXTS, st.integers(1, 2), points())
 def test_random_activations_and_points(text, tokens, point):
     check(text, tokens, point, NODES[tokens])

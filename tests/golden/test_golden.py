@@ -1,0 +1,105 @@
+"""Golden files of the derived part of generated modules, and that generation is deterministic.
+
+REPLICODE_UPDATE_GOLDEN=1 rewrites the golden files; read the difference before it is committed.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from codegen.emit import generate
+from theory.activation import register, registered
+from theory.saddle import derive
+
+GOLDEN = Path(__file__).parent
+RUNTIME_STARTS = "\n# Quadrature nodes"
+CASES = {"softmax_2.txt": ("softmax", 2), "linear_3.txt": ("linear", 3)}
+
+
+def _source(text, tokens):
+    return generate(derive(text, "spiked", tokens)).source
+
+
+@pytest.fixture(scope="module")
+def sources():
+    return {case: _source(*case) for case in CASES.values()}
+
+
+def _derived_part(source):
+    """What comes before the run-time source, without what depends on run-time source and on versions."""
+    derived, found, _ = source.partition(RUNTIME_STARTS)
+    assert found
+    imports = re.compile(r"^(?:from|import) .*\n", re.MULTILINE)
+    derived = imports.sub("", derived)
+    derived = re.sub(r"\b[0-9a-f]{64}\b", "SIGNATURE", derived)
+    return re.sub(r"'versions': \{[^}]*\}", "'versions': VERSIONS", derived)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name, sources):
+    path = GOLDEN / name
+    derived = _derived_part(sources[CASES[name]])
+    if os.environ.get("REPLICODE_UPDATE_GOLDEN") == "1":
+        path.write_text(derived, encoding="utf-8")
+    assert derived == path.read_text(encoding="utf-8"), "see REPLICODE_UPDATE_GOLDEN in this file's docstring"
+
+
+def test_generating_twice_gives_the_same_bytes(sources):
+    assert _source("softmax", 2) == sources["softmax", 2]
+
+
+@pytest.mark.parametrize("seed", ["1", "4711"])
+def test_another_process_gives_the_same_bytes(seed, sources):
+    program = (
+        "import sys; from codegen.emit import generate; from theory.saddle import derive; "
+        "sys.stdout.buffer.write(generate(derive('softmax', 'spiked', 2)).source.encode())"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    root = GOLDEN.parent.parent
+    run = subprocess.run([sys.executable, "-c", program], cwd=root, env=environment, capture_output=True, check=True)
+    assert run.stdout.decode() == sources["softmax", 2]
+
+
+def _unnamed(source):
+    """The source without the activation's name, which stands in its first line and in METADATA."""
+    lines = source.split("\n")
+    assert lines[0].startswith('"""Replica theory of ')
+    names = [i for i, line in enumerate(lines) if line.strip().startswith("'name': ")]
+    assert len(names) == 1
+    return [line for i, line in enumerate(lines) if i not in (0, *names)]
+
+
+@pytest.fixture
+def twin(monkeypatch):
+    """Registers an activation under another name for one test."""
+    import theory.activation as module
+
+    monkeypatch.setattr(module, "_REGISTRY", dict(module._REGISTRY))
+    return register
+
+
+@pytest.mark.parametrize("name, text", [("softmax", "exp(x)/sum(exp(x))"), ("erf", "1 + erf(c + x)")])
+def test_the_name_does_not_matter(name, text, sources, twin):
+    expected = sources.get((name, 2)) or _source(name, 2)
+    twin("a_twin", text)
+    assert "a_twin" in registered()
+    for other in (text, "a_twin"):
+        source = _source(other, 2)
+        assert source != expected
+        assert _unnamed(source) == _unnamed(expected)
+
+
+def test_imports_of_a_generated_module(sources):
+    """The standard library, NumPy and SciPy; lazy imports inside functions count as well."""
+    allowed = {*sys.stdlib_module_names, "numpy", "scipy"}
+    for source in sources.values():
+        tree = ast.parse(source)
+        named = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
+        named |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert {n.split(".")[0] for n in named} <= allowed
+        assert not any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
