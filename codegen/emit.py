@@ -47,6 +47,7 @@ RUNTIME = (
     "prox",
     "channel",
     "proxfree",
+    "folds",
     "population",
     "fixedpoint",
     "solver",

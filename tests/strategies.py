@@ -34,6 +34,7 @@ SMOOTH = (
     "x*sum(x*exp(-x**2)/sum(exp(-x**2)))",
     "tanh(x - mean(tanh(x)))*exp(c*x)/sum(exp(c*x))",
     "(a + x)**2/sum((a + x)**2)",
+    "sigmoid(x + 2*mean(x) + 3*mean(x**2))",
     "exp(x)/sqrt(sum(exp(2*x)))",
 )
 PARAMETERS = {"c": "0.6", "a": "-0.4"}

@@ -10,9 +10,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from codegen.runtime.fields import Fields, field_factor, fields
+from codegen.runtime.fields import Fields, dimensions, field_factor, fields
 from codegen.runtime.kernel import Array, channel_rates, curvatures, gradient
 from codegen.runtime.linear import add_identity, factor, solve_factored
+from codegen.runtime.nodes import lattice, level_count
 from codegen.runtime.prox import BLOCK, global_prox, prox
 
 RATES = 6
@@ -40,13 +41,28 @@ class Channel(Protocol):
     """What the fixed point needs of an evaluator."""
 
     name: str
-    weights: Array
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters; `search` looks for global minima afresh."""
 
     def response(self, order: Array) -> Response:
         """Second derivatives of M on the smooth part of the prox."""
+
+
+class Ladder(Channel, Protocol):
+    """An evaluator that can be refined; `slack` is how slowly its error may fall from one level to the next."""
+
+    slack: float
+    cuts_folds: bool
+
+    def adapt(self, order: Array) -> None:
+        """Move the nodes to where these order parameters put the weight."""
+
+    def refined(self, level: int) -> Ladder:
+        """The same evaluator with the nodes of another level."""
+
+    def size(self, level: int) -> float:
+        """How many nodes a level has."""
 
 
 class Setting(NamedTuple):
@@ -89,6 +105,8 @@ class ProxChannel:
     """Averages at nodes in w, the prox being followed from one call to the next; `search` looks for global minima."""
 
     name = "prox"
+    slack = 0.1
+    cuts_folds = True
 
     def __init__(self, nodes: tuple[Array, Array], setting: Setting) -> None:
         self.zeta, self.weights = nodes
@@ -96,9 +114,19 @@ class ProxChannel:
         self.chi: Array | None = None
         self.failed = 0
 
-    def refined(self, nodes: tuple[Array, Array]) -> ProxChannel:
-        """The same on other nodes."""
-        return ProxChannel(nodes, self.setting)
+    @staticmethod
+    def at_level(level: int, setting: Setting) -> ProxChannel:
+        """On the lattice of a level."""
+        dim = sum(dimensions(setting.params))
+        return ProxChannel(lattice(dim, level_count(dim, level), level), setting)
+
+    def refined(self, level: int) -> ProxChannel:
+        """The same on the lattice of another level."""
+        return ProxChannel.at_level(level, self.setting)
+
+    def size(self, level: int) -> float:
+        """How many nodes a level has."""
+        return level_count(sum(dimensions(self.setting.params)), level)
 
     def adapt(self, order: Array) -> None:
         """Nodes in w need no adapting."""
@@ -138,7 +166,6 @@ class Ensemble:
 
     def __init__(self, channels: list[ProxChannel]) -> None:
         self.channels = channels
-        self.weights = channels[0].weights
         self.members: list[Averages] = []
 
     def averages(self, order: Array, search: bool = False) -> Averages:

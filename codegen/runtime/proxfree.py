@@ -10,6 +10,7 @@ from codegen.runtime.channel import RATES, Averages, Response, Setting, _blocks,
 from codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor
 from codegen.runtime.kernel import SHIFT_INVARIANT, TOKENS, Array, hessian
 from codegen.runtime.linear import add_identity, factor
+from codegen.runtime.nodes import lattice, level_count
 
 
 class ScoreFrame(NamedTuple):
@@ -33,7 +34,7 @@ class ScoreFrame(NamedTuple):
 
     def point(self, u: Array) -> Array:
         """chi at the coordinates u."""
-        return self.origin[:, None] + self.span @ u
+        return np.asarray(self.origin[:, None] + self.span @ u)
 
     def coordinates(self, w: Array) -> Array:
         """tau of a field, up to what the prox does not see."""
@@ -53,6 +54,8 @@ class ProxFreeChannel:
     """
 
     name = "prox-free"
+    slack = 0.1
+    cuts_folds = False
 
     def __init__(self, nodes: tuple[Array, Array], setting: Setting) -> None:
         self.zeta, self.weights = nodes
@@ -90,9 +93,19 @@ class ProxFreeChannel:
             total += _integrands(order, self.setting, at, chi) @ weights
         return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), mass, folded, 0.0)
 
-    def refined(self, nodes: tuple[Array, Array]) -> ProxFreeChannel:
-        """The same on other nodes, centre and scale handed on."""
-        finer = ProxFreeChannel(nodes, self.setting)
+    @staticmethod
+    def at_level(level: int, setting: Setting) -> ProxFreeChannel:
+        """On the lattice of a level."""
+        dim = sum(dimensions(setting.params))
+        return ProxFreeChannel(lattice(dim, level_count(dim, level), level), setting)
+
+    def size(self, level: int) -> float:
+        """How many nodes a level has."""
+        return level_count(sum(dimensions(self.setting.params)), level)
+
+    def refined(self, level: int) -> ProxFreeChannel:
+        """The same on the lattice of another level, centre and scale handed on."""
+        finer = ProxFreeChannel.at_level(level, self.setting)
         finer.center, finer.scale = self.center, self.scale
         return finer
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from codegen.runtime.channel import Channel, Ensemble, ProxChannel, Response, Setting
+from codegen.runtime.channel import Channel, Ensemble, Ladder, ProxChannel, Response, Setting
 from codegen.runtime.fields import dimensions
 from codegen.runtime.fixedpoint import (
     Converged,
@@ -22,6 +22,7 @@ from codegen.runtime.fixedpoint import (
     polish,
     to_free,
 )
+from codegen.runtime.folds import FoldedChannel
 from codegen.runtime.inputs import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
@@ -31,7 +32,7 @@ from codegen.runtime.inputs import (
     unknowns,
 )
 from codegen.runtime.kernel import Array, free_energy_gradient, free_energy_value
-from codegen.runtime.nodes import lattice, sobol
+from codegen.runtime.nodes import lattice, level_count, sobol
 from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, informed_overlaps
 from codegen.runtime.proxfree import ProxFreeChannel
 
@@ -88,11 +89,6 @@ class _Task(NamedTuple):
     tol: float
 
 
-def _count(dim: int, level: int) -> float:
-    """Nodes at a level: about 1000 in three dimensions, 1.8 times more per further one, tripled per level."""
-    return 1000.0 * 1.78 ** (dim - 3) * 3.0**level
-
-
 def _start(init: str, task: _Task) -> Array:
     """Order parameters to start from: the population optimum, or next to nothing known of the teacher."""
     if init == "informed":
@@ -138,50 +134,49 @@ def _first(channel: Channel, start: Array, task: _Task, tol: float) -> Converged
     return found._replace(iterations=iterations)
 
 
-def _levels(kind: type[ProxChannel] | type[ProxFreeChannel], start: Array, task: _Task) -> _State:
-    """Refine a lattice until the fixed points of successive levels agree within the tolerance."""
-    dim = sum(dimensions(task.setting.params))
+def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
+    """Refine the nodes until the fixed points of successive levels agree within the tolerance."""
     tol = _residual_tolerance(task)
-    channel = kind(lattice(dim, _count(dim, 0), 0), task.setting)
     channel.adapt(start)
     found = _first(channel, start, task, 1e-4)
     channel.adapt(found.last.order)
     rough, found = found, _first(channel, found.last.order, task, 1e-7)
     iterations = rough.iterations + found.iterations
     if not found.converged:
-        return _State(found.last, iterations, False, np.inf, channel, f"{channel.name}, lattice")
+        return _State(found.last, iterations, False, np.inf, channel, channel.name)
     channel.adapt(found.last.order)
     matrix = newton_matrix(channel, found.last, task.problem)
     iterations, level = iterations + 6, 0
     risks = [_risk(found.last.order, task)[0]]
     while True:
         level += 1
-        coarser, channel = channel, channel.refined(lattice(dim, _count(dim, level), level))
+        coarser, channel = channel, channel.refined(level)
         found = polish(channel, found.last.order, task.problem, matrix, tol)
         iterations += found.iterations
         risks.append(_risk(found.last.order, task)[0])
-        error = _state_error(found.last, matrix, task, _level_error(risks))
-        folded = found.last.averages.folded_mass
+        folded = 0.0 if channel.cuts_folds else FOLD_WEIGHT * found.last.averages.folded_mass
+        error = _state_error(found.last, matrix, task, _level_error(risks, channel.slack) + folded)
         enough = level >= 2 and error <= task.tol
-        spent = _count(dim, level + 1) > LARGEST_LATTICE
-        hopeless = level >= 2 and FOLD_WEIGHT * folded > max(task.tol, 0.5 * error)
+        spent = channel.size(level + 1) > LARGEST_LATTICE
+        hopeless = level >= 2 and folded > max(task.tol, 0.5 * error)
         if enough or spent or hopeless or not found.converged:
-            method = f"{channel.name}, lattice of {channel.weights.size} nodes in {dim} dimensions"
+            dim = sum(dimensions(task.setting.params))
+            method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {dim} dimensions"
             return _State(found.last, iterations, found.converged, error, coarser, method)
 
 
-def _level_error(risks: list[float]) -> float:
-    """What the last step changed, or a tenth of what the step before did, lest one agreement by chance be believed."""
+def _level_error(risks: list[float], slack: float) -> float:
+    """What the last step changed, or `slack` of what the step before did, lest one agreement by chance be believed."""
     steps = np.abs(np.diff(risks))
-    return LEVEL_SAFETY * float(max(steps[-1], 0.1 * steps[-2] if steps.size > 1 else np.inf))
+    return LEVEL_SAFETY * float(max(steps[-1], slack * steps[-2] if steps.size > 1 else np.inf))
 
 
 def _state_error(last: Evaluation, matrix: Array, task: _Task, gap: float) -> float:
-    """Quadrature gap, residual, folds, mass defect, failed proxes and the population average, added up."""
+    """Quadrature gap, residual, mass defect, failed proxes and the population average, added up."""
     residual = np.abs(to_free(last.image) - to_free(last.order))
     _, population = _risk(last.order, task)
     averages = last.averages
-    defect = FOLD_WEIGHT * (averages.folded_mass + abs(averages.mass - 1.0) + averages.unconverged)
+    defect = FOLD_WEIGHT * (abs(averages.mass - 1.0) + averages.unconverged)
     return gap + _risk_error(matrix, last.order, residual, task) + population + defect + ROUNDING
 
 
@@ -230,18 +225,29 @@ def _scatter(ensemble: Ensemble, last: Evaluation, matrix: Array, task: _Task) -
 
 
 def _best_state(start: Array, task: _Task) -> _State:
-    """Prox-free on a lattice while the dimension allows and no fold matters; else the global prox on random nodes."""
+    """Prox-free while the dimension allows and no fold matters; else with the folds cut out; else the global prox."""
     score, value = dimensions(task.setting.params)
     if score + value > LATTICE_DIMENSIONS:
         return _ensemble(start, task)
     if score == 0:
-        return _levels(ProxChannel, start, task)
-    smooth = _levels(ProxFreeChannel, start, task)
+        return _levels(ProxChannel.at_level(0, task.setting), start, task)
+    smooth = _levels(ProxFreeChannel.at_level(0, task.setting), start, task)
     folded = FOLD_WEIGHT * smooth.last.averages.folded_mass
     if smooth.converged and folded <= max(task.tol, 0.5 * (smooth.error - folded)):
         return smooth
-    jumping = _ensemble(smooth.last.order if smooth.converged else start, task)
+    again = smooth.last.order if smooth.converged else start
+    if FoldedChannel.applies(task.setting):
+        cut = _levels(FoldedChannel(0, task.setting), again, task)
+        if cut.converged:
+            return min(cut, smooth, key=lambda s: s.error if s.converged else np.inf)
+    jumping = _with_folded_mass(_ensemble(again, task), smooth.last.averages.folded_mass)
     return jumping if jumping.error <= smooth.error or not smooth.converged else smooth
+
+
+def _with_folded_mass(state: _State, folded: float) -> _State:
+    """A state of the prox, whose own nodes do not show the folded mass."""
+    averages = state.last.averages._replace(folded_mass=folded)
+    return state._replace(last=state.last._replace(averages=averages))
 
 
 def solve(
@@ -269,7 +275,7 @@ def solve(
 def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     """A warning when the other start ends, on coarse nodes, at a clearly lower energy."""
     dim = sum(dimensions(task.setting.params))
-    nodes = lattice(dim, _count(dim, 0), 0) if dim <= LATTICE_DIMENSIONS else sobol(dim, 10, 0)
+    nodes = lattice(dim, level_count(dim, 0), 0) if dim <= LATTICE_DIMENSIONS else sobol(dim, 10, 0)
     channel = ProxChannel(nodes, task.setting)
     other = "random" if init == "informed" else "informed"
     found = iterate(channel, _start(other, task), task.problem, 1e-5, limit=100)

@@ -48,7 +48,7 @@ def _losses(rng, sigma, directions, tokens, nu, noise):
 
 
 ON_MANIFOLD = np.array([[0.8, 0.0, 0.6, 0.0], [0.0, 0.9, 0.0, 0.3]])
-OFF_MANIFOLD = np.array([[0.8, -0.5, 0.4, 0.3], [0.6, 0.7, -0.5, 0.4]])
+OFF_MANIFOLD = np.array([[0.8, -0.5, 0.6, 0.3], [0.6, 0.7, 0.9, 0.2]])  # k.v*/D = -0.5, v.k*/D = 0.6, k.v/D = 0.73
 
 
 @pytest.mark.parametrize("text, tokens", [("softmax", 3), ("erf", 2), ("exp(x)/(1 + sum(exp(x)))", 2)])
