@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from codegen.runtime.fields import Fields, dimensions, field_factor, fields
-from codegen.runtime.kernel import Array, channel_rates, curvatures, gradient
+from codegen.runtime.kernel import Array, channel_rates, conjugates_from_rates, curvatures, gradient
 from codegen.runtime.linear import add_identity, factor, solve_factored
 from codegen.runtime.nodes import lattice, level_count
 from codegen.runtime.prox import BLOCK, global_prox, prox
@@ -31,10 +31,14 @@ class Averages(NamedTuple):
 
 
 class Response(NamedTuple):
-    """E sum of squares of dG_kk, dG_kv, dG_vv, and E of the trace of -dG_kk (the derivative form of Vh_k / alpha)."""
+    """E sum of squares of dG_kk, dG_kv, dG_vv, and E of the trace of -dG_kk (the derivative form of Vh_k / alpha).
+
+    `noise` is the standard error of the gap between the two forms of Vh_k / alpha, where nodes are random.
+    """
 
     squares: Array
     trace: float
+    noise: float = 0.0
 
 
 class Channel(Protocol):
@@ -177,4 +181,8 @@ class Ensemble:
     def response(self, order: Array) -> Response:
         """The mean over the members."""
         found = [c.response(order) for c in self.channels]
-        return Response(np.mean([r.squares for r in found], axis=0), float(np.mean([r.trace for r in found])))
+        stein = [conjugates_from_rates(m.rates, 1.0)[2] for m in self.members]
+        gaps = [s - r.trace for s, r in zip(stein, found)]
+        noise = float(np.std(gaps, ddof=1)) / np.sqrt(len(gaps))
+        squares, trace = np.mean([r.squares for r in found], axis=0), np.mean([r.trace for r in found])
+        return Response(squares, float(trace), float(noise))

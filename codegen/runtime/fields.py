@@ -41,8 +41,7 @@ def field_factor(order: Array, nu: float, noise: float, params: Array) -> FieldF
 
 def reduced_factor(covariance: Array, invariant: Array | None) -> Array:
     """F with F F^T the covariance, or, given an invariant direction, that of E[field | all functionals blind to it]."""
-    scale = np.sqrt(np.diag(covariance).max())
-    jitter = np.eye(len(covariance)) * (1e-30 + 1e-15 * scale) ** 2
+    jitter = np.eye(len(covariance)) * (1e-60 + 1e-14 * np.diag(covariance).max())
     if invariant is None:
         return np.asarray(np.linalg.cholesky(covariance + jitter))
     blind = _complement(invariant)

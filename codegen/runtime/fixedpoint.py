@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codegen.runtime.channel import Averages, Channel
+from codegen.runtime.channel import RATES, Averages, Channel
 from codegen.runtime.kernel import Array, conjugates_from_rates, prior_update
 
 MEMORY = 6
@@ -60,8 +60,12 @@ def from_free(free: Array) -> Array:
 
 
 def evaluate(channel: Channel, order: Array, problem: Problem, search: bool = False) -> Evaluation:
-    """Apply the saddle-point map once."""
-    return mapped(channel.averages(order, search), order, problem)
+    """Apply the saddle-point map once; where the law of the fields is degenerate the image is not a number."""
+    try:
+        averages = channel.averages(order, search)
+    except np.linalg.LinAlgError:
+        averages = Averages(np.full(RATES, np.nan), np.nan, np.nan, np.nan, np.nan, 1.0)
+    return mapped(averages, order, problem)
 
 
 def mapped(averages: Averages, order: Array, problem: Problem) -> Evaluation:
@@ -75,7 +79,7 @@ def mapped(averages: Averages, order: Array, problem: Problem) -> Evaluation:
 
 
 def iterate(
-    channel: Channel, start: Array, problem: Problem, tol: float, limit: int = 300, damping: float = 1.0
+    channel: Channel, start: Array, problem: Problem, tol: float, limit: int = 200, damping: float = 1.0
 ) -> Converged:
     """Anderson-accelerated fixed-point iteration from `start`; convergence is judged on the undamped residual."""
     free = to_free(start)
@@ -93,7 +97,7 @@ def iterate(
             points, gaps = [], []
         best = min(best, now.residual)
         points, gaps = [*points[1 - MEMORY :], free], [*gaps[1 - MEMORY :], gap]
-        free = _mixed(points, gaps, damping if now.residual < 0.1 else 0.5 * damping)
+        free = np.clip(_mixed(points, gaps, damping if now.residual < 0.1 else 0.5 * damping), -600.0, 600.0)
     return Converged(now, limit, False)
 
 

@@ -7,10 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from codegen.runtime.channel import RATES, Averages, Response, Setting, _blocks, _integrands, _response_integrands
-from codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor
+from codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, fields
 from codegen.runtime.kernel import SHIFT_INVARIANT, TOKENS, Array, hessian
 from codegen.runtime.linear import add_identity, factor
 from codegen.runtime.nodes import lattice, level_count
+from codegen.runtime.prox import prox
+
+ADAPTING_NODES = 1000.0
 
 
 class ScoreFrame(NamedTuple):
@@ -110,22 +113,14 @@ class ProxFreeChannel:
         return finer
 
     def adapt(self, order: Array) -> None:
-        """Centre and scale the nodes on the law of the prox point at these order parameters."""
-        for _ in range(2):
-            self._recentre(order)
-
-    def _recentre(self, order: Array) -> None:
+        """Centre and scale the nodes on the law of the prox point, seen on a few proxes."""
         frame = self._frame(order)
-        moments = np.zeros((2, self.split))
-        mass = 0.0
-        for b in _blocks(self.weights.size):
-            chi, _, weights, minimiser = self._points(order, frame, b)
-            weights = np.where(minimiser, weights, 0.0)
-            u = frame.coordinates(chi)
-            moments += np.stack([u @ weights, (u * u) @ weights])
-            mass += float(weights.sum())
-        mean, square = moments / mass
-        self.center, self.scale = mean, np.sqrt(np.maximum(square - mean * mean, 1e-4))
+        zeta, weights = lattice(len(self.zeta), ADAPTING_NODES, 7)
+        at = fields(frame.law, zeta)
+        chi, _ = prox(at.w_chi, at, (float(order[2]), float(order[5])), self.setting.params)
+        u = frame.coordinates(chi)
+        mean = u @ weights
+        self.center, self.scale = mean, np.sqrt(np.maximum((u * u) @ weights - mean * mean, 1e-4))
 
     def response(self, order: Array) -> Response:
         """Second derivatives of M, integrated in prox coordinates where they are bounded."""

@@ -45,6 +45,7 @@ STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05
 FOLD_WEIGHT = 10.0
 LEVEL_SAFETY = 1.5
+WORST_MASS = 0.05
 ROUNDING = 1e-13
 
 
@@ -123,15 +124,12 @@ def _residual_tolerance(task: _Task) -> float:
 
 
 def _first(channel: Channel, start: Array, task: _Task, tol: float) -> Converged:
-    """The accelerated iteration, with stronger damping when it does not settle."""
+    """The accelerated iteration, damped when it does not settle."""
     found = iterate(channel, start, task.problem, tol)
-    iterations = found.iterations
-    for damping in (0.5, 0.2):
-        if found.converged:
-            break
-        found = iterate(channel, start, task.problem, tol, damping=damping)
-        iterations += found.iterations
-    return found._replace(iterations=iterations)
+    if found.converged:
+        return found
+    damped = iterate(channel, start, task.problem, tol, damping=0.3)
+    return damped._replace(iterations=found.iterations + damped.iterations)
 
 
 def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
@@ -142,7 +140,7 @@ def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
     channel.adapt(found.last.order)
     rough, found = found, _first(channel, found.last.order, task, 1e-7)
     iterations = rough.iterations + found.iterations
-    if not found.converged:
+    if not (found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS):
         return _State(found.last, iterations, False, np.inf, channel, channel.name)
     channel.adapt(found.last.order)
     matrix = newton_matrix(channel, found.last, task.problem)
@@ -268,8 +266,9 @@ def solve(
         raise ValueError(f"init: got {init!r}, allowed is 'informed' or 'random'")
     setting = Setting(float(nu), float(noise), parameter_values(parameters))
     task = _Task(setting, Problem(float(alpha), float(lambda_k), float(lambda_v)), float(tol))
-    state = _best_state(_start(init, task), task)
-    return _solution(state, task, _lower_branch(state, init, task))
+    with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
+        state = _best_state(_start(init, task), task)
+        return _solution(state, task, _lower_branch(state, init, task))
 
 
 def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
@@ -306,8 +305,8 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
     last = state.last
     risk, _ = _risk(last.order, task)
     response = state.channel.response(last.order)
-    replicon, jump = _stability(response, last, task)
-    stable = bool(replicon < STABLE_REPLICON and jump < STABLE_JUMP)
+    replicon, jump, shift = _stability(response, last, task)
+    stable = bool(replicon < STABLE_REPLICON and shift < STABLE_JUMP)
     warnings = [] if state.converged else ["not converged: the undamped residual stays above its tolerance"]
     if not state.error <= task.tol:
         warnings.append(f"error: the bound {state.error:.2g} is above the {task.tol:.2g} asked for")
@@ -334,14 +333,23 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
     )
 
 
-def _stability(response: Response, last: Evaluation, task: _Task) -> tuple[float, float]:
-    """Spectral radius of the smooth de Almeida-Thouless matrix, and the relative gap of the two forms of Vh_k."""
+def _stability(response: Response, last: Evaluation, task: _Task) -> tuple[float, float, float]:
+    """Spectral radius of the smooth de Almeida-Thouless matrix, and what the jumps of the prox weigh.
+
+    The jumps are weighed twice: relative to Vh_k (`jump_weight`), and, for the verdict, as the relative change of
+    1/V_k = lambda_k + Vh_k, less three standard errors where nodes are random: jumps in a Vh_k that is itself
+    negligible beside the regulariser do not break anything.
+    """
     v_k, v_v = last.order[2] ** 2, last.order[5] ** 2
     kk, kv, vv = task.problem.alpha * response.squares
     matrix = np.array([[v_k * kk, v_k * kv], [v_v * kv, v_v * vv]])
     stein, smooth = last.conjugates[2], task.problem.alpha * response.trace
-    scale = max(abs(stein), 1e-12)
-    return float(np.abs(np.linalg.eigvals(matrix)).max()), float(abs(stein - smooth) / scale)
+    if not np.isfinite(matrix).all():
+        return np.inf, np.inf, 0.0
+    gap, noise = abs(stein - smooth), task.problem.alpha * response.noise
+    scale = max(abs(stein), abs(smooth), 1e-4 / last.order[2])
+    radius = float(np.abs(np.linalg.eigvals(matrix)).max())
+    return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[2])
 
 
 def _exact_channel(setting: Setting, count: float) -> Channel:

@@ -120,10 +120,20 @@ def test_random_activations(columns, text):
     check(*kernels_alone(system_of(text, len(columns[0][0]))), columns)
 
 
-@pytest.mark.xfail(strict=True, reason="a token statement whose body is a scalar is emitted without its token axis")
-@pytest.mark.parametrize("text", ["1 + mean(x)", "tanh(sum(x))", "L", "log(sum(exp(x)))"])
+ALIKE = ["1 + mean(x)", "tanh(sum(x))", "L", "log(sum(exp(x)))"]
+
+
+@pytest.mark.parametrize("text", ALIKE)
 def test_activations_alike_at_all_tokens(text):
-    check(*kernels_alone(system_of(text, 3)), SAMPLES)
+    module, kernels = kernels_alone(system_of(text, 3))
+    check(module, [k for k in kernels if k.name not in ("hessian", "curvatures")], SAMPLES)
+
+
+@pytest.mark.xfail(strict=True, reason="a token statement whose body is a scalar is emitted without its token axis")
+@pytest.mark.parametrize("text", ALIKE)
+def test_curvatures_of_activations_alike_at_all_tokens(text):
+    module, kernels = kernels_alone(system_of(text, 3))
+    check(module, [k for k in kernels if k.name in ("hessian", "curvatures")], SAMPLES)
 
 
 def test_systems_of_the_strategies_are_the_derived_ones():
