@@ -229,6 +229,8 @@ def _statement(kernel: Kernel, statement: Definition) -> str:
         return f"{name} = {text}.sum(axis=0)" if statement.expr.is_Symbol else f"{name} = ({text}).sum(axis=0)"
     if statement.kind == "max":
         return f"{name} = ({text}).max(axis=0)"
+    if statement.kind == "token" and not kernel.is_token(statement.expr):
+        return f"{name} = np.broadcast_to({text}, x.shape)"
     return f"{name} = {text}"
 
 

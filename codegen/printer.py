@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import sympy as sp
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
@@ -19,6 +21,7 @@ _FUNCTIONS = {
     "softplus": "np.logaddexp(0.0, {})",
     "relu": "np.maximum({}, 0.0)",
     "step": "np.heaviside({}, 0.0)",
+    "sign": "np.sign({})",
 }
 _UNROLLED_POWERS = 4
 
@@ -35,7 +38,8 @@ class NumpyPrinter(StrPrinter):
     _print_Abs = _print_ExpBase = _print_log = _print_Function
 
     def _print_Max(self, expr: sp.Expr) -> str:
-        return f"np.maximum({', '.join(self._print(a) for a in expr.args)})"
+        texts = [self._print(a) for a in expr.args]
+        return str(reduce(lambda left, right: f"np.maximum({left}, {right})", texts))
 
     def _print_Pow(self, expr: sp.Pow, rational: bool = False) -> str:
         base, exponent = expr.as_base_exp() if not isinstance(expr, sp.exp) else (expr, sp.S.One)

@@ -83,6 +83,8 @@ def price_stein(law: FieldLaw, gradient: Mapping[sp.Symbol, sp.Expr], theta: sp.
     total = sp.S.Zero
     for i, field in enumerate(law.fields):
         if mean_rate[i] != 0:
+            if field not in gradient:
+                raise Refusal(f"Price's theorem needs the gradient in {field}, whose mean depends on {theta}")
             total += mean_rate[i] * gradient[field]
         for j, other in enumerate(law.fields):
             if cov_rate[i, j] == 0:

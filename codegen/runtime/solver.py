@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from codegen.runtime.channel import Channel, Ensemble, Ladder, ProxChannel, Response, Setting
+from codegen.runtime.channel import Averages, Channel, Ensemble, Ladder, ProxChannel, Response, Setting
 from codegen.runtime.fields import dimensions
 from codegen.runtime.fixedpoint import (
     Converged,
@@ -46,6 +46,7 @@ STABLE_JUMP = 0.05
 FOLD_WEIGHT = 10.0
 LEVEL_SAFETY = 1.5
 WORST_MASS = 0.05
+NEGLIGIBLE_FOLD = 1e-5
 ROUNDING = 1e-13
 
 
@@ -352,12 +353,21 @@ def _stability(response: Response, last: Evaluation, task: _Task) -> tuple[float
     return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[2])
 
 
-def _exact_channel(setting: Setting, count: float) -> Channel:
-    """Fine nodes for a single evaluation away from a solution."""
-    dim = sum(dimensions(setting.params))
+def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
+    """Averages at a point that need not be a solution, on one fine set of nodes."""
+    score, value = dimensions(setting.params)
+    dim = score + value
     if dim > LATTICE_DIMENSIONS:
-        return ProxChannel(sobol(dim, int(np.log2(count)), 0), setting)
-    return ProxChannel(lattice(dim, count, 0), setting)
+        return ProxChannel(sobol(dim, int(np.log2(count)), 0), setting).averages(order)
+    if score:
+        smooth = ProxFreeChannel(lattice(dim, count, 0), setting)
+        smooth.adapt(order)
+        found = smooth.averages(order)
+        if FOLD_WEIGHT * (found.folded_mass + abs(found.mass - 1.0)) < NEGLIGIBLE_FOLD:
+            return found
+    if FoldedChannel.applies(setting):
+        return FoldedChannel(3, setting).averages(order)
+    return ProxChannel(lattice(dim, min(count, 50_000.0), 0), setting).averages(order)
 
 
 def free_energy(
@@ -369,14 +379,15 @@ def free_energy(
     lambda_k: float,
     lambda_v: float,
     *,
-    nodes: float = 50_000,
+    nodes: float = 200_000,
     **parameters: float,
 ) -> float:
     """The replica-symmetric free energy at any point, E[M] integrated numerically."""
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
     order, conj = unknowns(order_parameters, ORDER_NAMES), unknowns(conjugates, CONJUGATE_NAMES)
     setting = Setting(float(nu), float(noise), parameter_values(parameters))
-    envelope = _exact_channel(setting, nodes).averages(order, True).envelope
+    with np.errstate(all="ignore"):
+        envelope = _averages_at(order, setting, nodes).envelope
     return float(free_energy_value(order, conj, alpha, lambda_k, lambda_v, envelope))
 
 
@@ -389,14 +400,15 @@ def residual(
     lambda_k: float,
     lambda_v: float,
     *,
-    nodes: float = 50_000,
+    nodes: float = 200_000,
     **parameters: float,
 ) -> Array:
     """The gradient of the free energy in m_k q_k V_k m_v q_v V_v, then mh_k qh_k Vh_k mh_v qh_v Vh_v."""
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
     order, conj = unknowns(order_parameters, ORDER_NAMES), unknowns(conjugates, CONJUGATE_NAMES)
     setting = Setting(float(nu), float(noise), parameter_values(parameters))
-    rates = _exact_channel(setting, nodes).averages(order, True).rates
+    with np.errstate(all="ignore"):
+        rates = _averages_at(order, setting, nodes).rates
     return np.asarray(free_energy_gradient(order, conj, alpha, lambda_k, lambda_v, rates))
 
 

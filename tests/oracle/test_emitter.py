@@ -129,7 +129,6 @@ def test_activations_alike_at_all_tokens(text):
     check(module, [k for k in kernels if k.name not in ("hessian", "curvatures")], SAMPLES)
 
 
-@pytest.mark.xfail(strict=True, reason="a token statement whose body is a scalar is emitted without its token axis")
 @pytest.mark.parametrize("text", ALIKE)
 def test_curvatures_of_activations_alike_at_all_tokens(text):
     module, kernels = kernels_alone(system_of(text, 3))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import BUILT_IN, PARAMETERS, system_of
 
@@ -45,7 +45,7 @@ def check(text, tokens, point, nodes):
 
 
 SMALL = {"V_k": 0.1, "V_v": 0.1}
-NODES = {1: 2_000, 2: 5_000, 3: 10_000}
+NODES = {1: 9_000, 2: 27_000, 3: 120_000}  # softmax; what needs two dimensions more gets ten times as many
 
 
 @pytest.mark.parametrize("tokens, widths", [(1, {}), (2, {}), (2, {"V_k": 0.6, "V_v": 0.2}), (3, SMALL)])
@@ -56,13 +56,13 @@ def test_softmax(tokens, widths):
 @pytest.mark.parametrize("tokens", [1, 2])
 def test_linear(tokens):
     """Already at V = 0.3 the prox of linear jumps at one field in a thousand."""
-    check(BUILT_IN["linear"], tokens, POINT | SMALL, 2 * NODES[tokens])
+    check(BUILT_IN["linear"], tokens, POINT | SMALL, 10 * NODES[tokens])
 
 
 TEXTS = st.sampled_from(
     [
         "sigmoid(x)",
-        "erf(c + x)/2",
+        "1 + erf(c + x)",
         "exp(x)/(1 + sum(exp(x)))",
         "softplus(x)/sum(softplus(x))",
         "tanh(x - mean(x))/L + c",
@@ -86,10 +86,10 @@ def points(draw):
     return point
 
 
-@settings(max_examples=3)
+@settings(max_examples=4, phases=[Phase.explicit, Phase.generate])  # shrinking would take minutes
 @given(TEXTS, st.integers(1, 2), points())
 def test_random_activations_and_points(text, tokens, point):
-    check(text, tokens, point, NODES[tokens])
+    check(text, tokens, point, 10 * NODES[tokens])
 
 
 def test_the_order_of_the_gradient():

@@ -188,7 +188,6 @@ def test_price_stein_says_which_gradient_it_lacks():
         _stein_integrand(LAWS["cc"], (A, B))
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="only a moving covariance is refused in words")
 def test_price_stein_says_which_gradient_it_lacks_for_a_moving_mean():
     with pytest.raises(Refusal, match="gradient in c"):
         _stein_integrand(LAWS["mean"], (A, B))
