@@ -229,7 +229,8 @@ def demo(output: str, as_json: bool) -> None:
     from replicode.demo import run
 
     result = run(Path(output), lambda text: click.echo(text, err=True))
-    _finish("demo", result, as_json, result["warnings"])
+    shown = result if as_json else {"folder": result["folder"], "figure": result["figure"]}
+    _finish("demo", shown, as_json, result["warnings"])
 
 
 @main.command()

@@ -115,5 +115,9 @@ for _name, _text, _defaults in (
     ("erf", "1 + erf(c + x)", {"c": 0.0}),
     ("softplus", "softplus(x)/sum(softplus(x))", {}),
     ("sigmoid", "sigmoid(x)", {}),
+    ("tanh", "tanh(x)", {}),
+    ("relu", "relu(x)", {}),
+    ("exp", "exp(x)", {}),
+    ("softmax1", "exp(x)/(1 + sum(exp(x)))", {}),
 ):
     register(_name, _text, **_defaults)

@@ -3,7 +3,9 @@
 Each value node is a row: along it the prox point is u, the field tau(u) = Psi'(u), Psi = u^2/2 + V_k loss (in units of
 the score field). A point is a global minimiser iff Psi touches its convex envelope there (Legendre), so the rows are
 integrated over the contact set alone: its gaps are found on a grid by the lower convex hull, their ends polished as
-bitangents (Maxwell), and the intervals between them get Gauss-Legendre rules. Rows without a gap keep the trapezoid.
+bitangents (Maxwell), and the intervals between them get Gauss-Legendre rules. Rows that nearly fold are split where
+they come closest to it, and the rules are graded towards all ends, since responses peak there. Other rows keep the
+trapezoid.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from codegen.runtime.proxfree import ScoreFrame
 
 ROW_REACH = 8.0
 ROW_BLOCK = 512
+NEARLY_FOLDED = 0.4
+GRADING = 4
 
 
 class Line(NamedTuple):
@@ -61,12 +65,12 @@ class FoldedChannel:
     @staticmethod
     def rows(dim: int, level: int) -> float:
         """Rows at a level."""
-        return 100.0 * 3.0 ** (dim - 2) * 3.0**level
+        return 300.0 * 3.0 ** (dim - 2) * 3.0**level
 
     @staticmethod
     def columns(level: int) -> int:
         """Nodes along a row at a level."""
-        return int(40 * 1.25**level)
+        return int(50 * 1.25**level)
 
     def size(self, level: int) -> float:
         """How many nodes a level has."""
@@ -151,13 +155,16 @@ class _Rows(NamedTuple):
         step = (ends[1] - ends[0]) / (count - 1)
         line = self.line(rows[:, None], grid)
         folding = np.where(line.rate < 0.0, -line.rate, 0.0) * _normal(line.tau)
-        bent = np.flatnonzero(line.rate.min(axis=1) <= 0.0)
+        bent = np.flatnonzero(line.rate.min(axis=1) <= NEARLY_FOLDED)
         plain = np.setdiff1d(rows, bent)
         length = np.broadcast_to(step[plain, None], (plain.size, count)).ravel()
         whole = RowNodes(np.repeat(plain, count), grid[plain].ravel(), length)
         if not bent.size:
             return whole, folding.sum(axis=1) * step
-        gaps = self._bitangents(*_hull_gaps(grid[bent], line.psi[bent]), bent, step)
+        rows_cut, left, right = self._bitangents(*_hull_gaps(grid[bent], line.psi[bent]), bent, step)
+        whole_bent = np.setdiff1d(bent, rows_cut)
+        closest = _lowest(grid[whole_bent], line.rate[whole_bent])
+        gaps = [np.concatenate(p) for p in ((rows_cut, whole_bent), (left, closest), (right, closest))]
         pieces = _between(bent, ends[0][bent], ends[1][bent], *gaps)
         cut = _gauss_nodes(*pieces, count)
         joined = RowNodes(*(np.concatenate(pair) for pair in zip(whole, cut, strict=True)))
@@ -250,9 +257,21 @@ def _between(
     return begins_row[first], begins[first], np.maximum(ends[last], begins[first])
 
 
+def _lowest(grid: Array, rate: Array) -> Array:
+    """Where each row's rate is lowest, by a parabola through the lowest node and its neighbours."""
+    size = rate.shape[1]
+    every, at = np.arange(len(rate)), np.clip(np.argmin(rate, axis=1), 1, size - 2)
+    before, here, after = (rate[every, at + k] for k in (-1, 0, 1))
+    bend = np.maximum(before - 2.0 * here + after, 1e-12)
+    return np.asarray(grid[every, at] + np.clip(0.5 * (before - after) / bend, -1.0, 1.0) * (grid[:, 1] - grid[:, 0]))
+
+
 def _gauss_nodes(row: Array, begin: Array, end: Array, count: int) -> RowNodes:
-    """Gauss-Legendre nodes on each interval."""
+    """Gauss-Legendre nodes on both halves of each interval, graded towards its ends as the fourth power."""
     x, w = np.polynomial.legendre.leggauss(count)
-    middle, half = 0.5 * (begin + end), 0.5 * (end - begin)
-    u = middle[:, None] + half[:, None] * x
-    return RowNodes(np.repeat(row, count), u.ravel(), (half[:, None] * w).ravel())
+    s = 0.5 * (x + 1.0)
+    distance, element = s**GRADING, 0.5 * w * GRADING * s ** (GRADING - 1)
+    half = 0.5 * (end - begin)[:, None]
+    u = np.concatenate([begin[:, None] + half * distance, end[:, None] - half * distance], axis=1)
+    length = np.concatenate([half * element, half * element], axis=1)
+    return RowNodes(np.repeat(row, 2 * count), u.ravel(), length.ravel())

@@ -14,6 +14,8 @@ STEP_TOLERANCE = 1e-12
 TRUSTED_STEP = 0.05
 TRUSTED_PIVOT = 0.2
 SMALLEST_PIVOT = 0.05
+NEAR = (0.1, 0.2, 0.32, 0.45)
+FAR = (0.58, 0.72, 0.86, 1.0)
 
 
 def objective(chi: Array, at: Fields, V: tuple[float, float], params: Array) -> Array:
@@ -79,12 +81,13 @@ def global_prox(start: Array, at: Fields, V: tuple[float, float], params: Array)
     """The best of several local minimisers, and how many samples did not converge.
 
     The loss is not negative, so a better point than chi lies within sqrt(2 V_k objective(chi)) of w_chi: the search
-    looks along the token directions inside that ball and runs Newton from the best points it sees there.
+    looks along the token directions inside that ball, near and far, and runs Newton from the best points it sees.
     """
     chi, failed = prox(start, at, V, params)
     best = objective(chi, at, V, params)
     reach = np.sqrt(2.0 * V[0] * np.where(np.isfinite(best), best, 1.0))
-    for candidates in (_scan(at, V, params, reach), _scan(at, V, params, -reach), at.w_chi):
+    scans = [_scan(at, V, params, sign * reach, part) for sign in (1.0, -1.0) for part in (NEAR, FAR)]
+    for candidates in (*scans, at.w_chi):
         other, _ = prox(candidates, at, V, params)
         value = objective(other, at, V, params)
         better = value < best - 1e-10 * (1e-3 + np.abs(best))
@@ -92,8 +95,8 @@ def global_prox(start: Array, at: Fields, V: tuple[float, float], params: Array)
     return chi, failed
 
 
-def _scan(at: Fields, V: tuple[float, float], params: Array, reach: Array) -> Array:
-    """The lowest of the points at a few fractions of `reach` from w_chi along each token direction."""
+def _scan(at: Fields, V: tuple[float, float], params: Array, reach: Array, fractions: tuple[float, ...]) -> Array:
+    """The lowest of the points at these fractions of `reach` from w_chi along each token direction."""
     directions = np.eye(TOKENS)
     if SHIFT_INVARIANT and TOKENS > 1:
         directions = directions - 1.0 / TOKENS
@@ -102,7 +105,7 @@ def _scan(at: Fields, V: tuple[float, float], params: Array, reach: Array) -> Ar
     lowest = np.full(at.y.shape, np.inf)
     found = at.w_chi.copy()
     for direction in directions:
-        for fraction in (0.25, 0.5, 0.9):
+        for fraction in fractions:
             trial = at.w_chi + fraction * reach * direction[:, None]
             value = objective(trial, at, V, params)
             lower = value < lowest

@@ -39,7 +39,7 @@ from codegen.runtime.proxfree import ProxFreeChannel
 LARGEST_LATTICE = 1_000_000
 SCRAMBLES = 8
 LOG2_SOBOL = 13
-LOG2_LATTICE = 13
+LOG2_FEW = 11
 COVERAGE = 0.9995
 STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05
@@ -66,7 +66,7 @@ class Solution(NamedTuple):
     rs_stable: bool
     replicon: float
     jump_weight: float
-    folded_mass: float
+    folded_mass: float  # not a number where the method does not see it
     method: str
     bayes_risk: float | None
     warnings: tuple[str, ...]
@@ -155,13 +155,15 @@ def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
         risks.append(_risk(found.last.order, task)[0])
         folded = 0.0 if channel.cuts_folds else FOLD_WEIGHT * found.last.averages.folded_mass
         error = _state_error(found.last, matrix, task, _level_error(risks, channel.slack) + folded)
+        usable = found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS
         enough = level >= 2 and error <= task.tol
         spent = channel.size(level + 1) > LARGEST_LATTICE
         hopeless = level >= 2 and folded > max(task.tol, 0.5 * error)
-        if enough or spent or hopeless or not found.converged:
+        if enough or spent or hopeless or not usable:
             dim = sum(dimensions(task.setting.params))
             method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {dim} dimensions"
-            return _State(found.last, iterations, found.converged, error, coarser, method)
+            seen = channel if channel.cuts_folds else coarser
+            return _State(found.last, iterations, usable, error, seen, method)
 
 
 def _level_error(risks: list[float], slack: float) -> float:
@@ -180,36 +182,31 @@ def _state_error(last: Evaluation, matrix: Array, task: _Task, gap: float) -> fl
 
 
 def _ensemble(start: Array, task: _Task) -> _State:
-    """Fixed point of the mean over independent shifts or scrambles, with a t bound from their scatter."""
+    """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
     dim = sum(dimensions(task.setting.params))
     tol = max(_residual_tolerance(task), 1e-9)
-    first = ProxChannel(_random_nodes(dim, 0), task.setting)
-    found = _first(first, start, task, 1e-6)
-    iterations, order = found.iterations, found.last.order
-    if not found.converged:
-        return _State(found.last, iterations, False, np.inf, first, "prox, one set of nodes")
-    at = evaluate(first, order, task.problem, search=True)
-    matrix = newton_matrix(first, at, task.problem)
-    ensemble = Ensemble([first, *[ProxChannel(_random_nodes(dim, s), task.setting) for s in range(1, SCRAMBLES)]])
-    found = polish(ensemble, order, task.problem, matrix, tol)
+    few = ProxChannel(sobol(dim, LOG2_FEW, SCRAMBLES), task.setting)
+    rough = _first(few, start, task, 1e-5)
+    if not rough.converged:
+        return _State(rough.last, rough.iterations, False, np.inf, few, "prox, one set of Sobol nodes")
+    channels = [ProxChannel(sobol(dim, LOG2_SOBOL, s), task.setting) for s in range(SCRAMBLES)]
+    ensemble = Ensemble(channels)
+    matrix = newton_matrix(few, rough.last, task.problem)
+    found = polish(ensemble, rough.last.order, task.problem, matrix, tol)
+    iterations = rough.iterations + found.iterations + 6
     for _ in range(3):
         last = evaluate(ensemble, found.last.order, task.problem, search=True)
-        found = found._replace(last=last, iterations=found.iterations + 1)
+        found = found._replace(last=last)
         if last.residual <= tol:
             break
         found = polish(ensemble, last.order, task.problem, matrix, tol)
+        iterations += found.iterations + 1
     scatter = _scatter(ensemble, found.last, matrix, task)
     error = _state_error(found.last, matrix, task, scatter)
-    kind = "lattice" if dim <= LATTICE_DIMENSIONS else "Sobol"
-    method = f"prox, {SCRAMBLES} x {kind} of {first.weights.size} nodes in {dim} dimensions"
+    method = f"prox, {SCRAMBLES} x Sobol of {2**LOG2_SOBOL} nodes in {dim} dimensions"
     settled = found.last.residual <= max(tol, 0.1 * scatter)
-    return _State(found.last, iterations + found.iterations + 7, settled, error, ensemble, method)
-
-
-def _random_nodes(dim: int, seed: int) -> tuple[Array, Array]:
-    if dim > LATTICE_DIMENSIONS:
-        return sobol(dim, LOG2_SOBOL, seed)
-    return lattice(dim, 2.0**LOG2_LATTICE, 1000 + seed)
+    last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
+    return _State(last, iterations, settled, error, ensemble, method)
 
 
 def _scatter(ensemble: Ensemble, last: Evaluation, matrix: Array, task: _Task) -> float:
@@ -239,14 +236,11 @@ def _best_state(start: Array, task: _Task) -> _State:
         cut = _levels(FoldedChannel(0, task.setting), again, task)
         if cut.converged:
             return min(cut, smooth, key=lambda s: s.error if s.converged else np.inf)
-    jumping = _with_folded_mass(_ensemble(again, task), smooth.last.averages.folded_mass)
+    jumping = _ensemble(again, task)
+    if smooth.converged:
+        averages = jumping.last.averages._replace(folded_mass=smooth.last.averages.folded_mass)
+        jumping = jumping._replace(last=jumping.last._replace(averages=averages))
     return jumping if jumping.error <= smooth.error or not smooth.converged else smooth
-
-
-def _with_folded_mass(state: _State, folded: float) -> _State:
-    """A state of the prox, whose own nodes do not show the folded mass."""
-    averages = state.last.averages._replace(folded_mass=folded)
-    return state._replace(last=state.last._replace(averages=averages))
 
 
 def solve(
@@ -323,7 +317,7 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
         converged=state.converged,
         iterations=state.iterations,
         residual=last.residual,
-        error=state.error,
+        error=float(state.error),
         rs_stable=stable,
         replicon=replicon,
         jump_weight=jump,
@@ -348,7 +342,7 @@ def _stability(response: Response, last: Evaluation, task: _Task) -> tuple[float
     if not np.isfinite(matrix).all():
         return np.inf, np.inf, 0.0
     gap, noise = abs(stein - smooth), task.problem.alpha * response.noise
-    scale = max(abs(stein), abs(smooth), 1e-4 / last.order[2])
+    scale = max(abs(stein), 1e-4 / last.order[2])
     radius = float(np.abs(np.linalg.eigvals(matrix)).max())
     return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[2])
 

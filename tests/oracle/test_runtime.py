@@ -1,0 +1,213 @@
+"""The run-time of generated modules: nodes, prox, folds and solver, each number had in two ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import integrate, optimize, special
+
+from codegen.emit import generate
+from theory.saddle import derive
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    return generate(derive("softmax", "spiked", 2)).load()
+
+
+@pytest.fixture(scope="module")
+def softmax3():
+    return generate(derive("softmax", "spiked", 3)).load()
+
+
+@pytest.fixture(scope="module")
+def linear():
+    return generate(derive("linear", "spiked", 2)).load()
+
+
+NONE = np.array([])
+ORDER = np.array([0.4, 0.5, 0.6, 0.7, 0.8, 0.5])
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 5, 7])
+def test_lattice_integrates_gaussian_moments(softmax, dim):
+    nodes, weights = softmax.lattice(dim, softmax.level_count(dim, 3), 3)
+    accuracy = {1: 1e-12, 2: 1e-12, 3: 1e-10, 5: 1e-5, 7: 1e-3}[dim]
+    assert (nodes**2) @ weights == pytest.approx(np.ones(dim), rel=accuracy)
+    assert np.cos(nodes.sum(axis=0)) @ weights == pytest.approx(np.exp(-dim / 2), rel=10 * accuracy)
+
+
+def test_lattice_beats_gauss_hermite_on_a_sharp_integrand(softmax):
+    nodes, weights = softmax.lattice(1, 1200, 0)
+    exact = integrate.quad(lambda z: np.logaddexp(5 * z, -5 * z) * np.exp(-z * z / 2) / np.sqrt(2 * np.pi), -12, 12)[0]
+    assert np.logaddexp(5 * nodes[0], -5 * nodes[0]) @ weights == pytest.approx(exact, abs=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+def test_factorisation_solves(softmax, size):
+    rng = np.random.default_rng(size)
+    a = rng.normal(size=(size, size, 7))
+    a = np.einsum("ikn,jkn->ijn", a, a) + 0.1 * np.eye(size)[:, :, None]
+    right = rng.normal(size=(size, 7))
+    found = softmax.solve_factored(*softmax.factor(a), right)
+    assert np.einsum("ijn,jn->in", a, found) == pytest.approx(right, abs=1e-9)
+    pivots = softmax.factor(a)[1]
+    assert pivots.prod(axis=0) == pytest.approx(np.linalg.det(a.transpose(2, 0, 1)), rel=1e-9)
+
+
+def test_global_prox_beats_a_dense_scan(softmax):
+    """At a V_k where the prox jumps, no point of a fine scan along the one free direction is lower."""
+    setting = softmax.Setting(0.5, 0.3, NONE)
+    order = np.array([0.3, 0.6, 6.0, 0.5, 0.9, 2.0])
+    at = softmax.fields(softmax.field_factor(order, *setting), softmax.lattice(3, 1500, 0)[0])
+    chi, failed = softmax.global_prox(at.w_chi, at, (6.0, 2.0), NONE)
+    best = softmax.objective(chi, at, (6.0, 2.0), NONE)
+    direction = np.array([[1.0], [-1.0]]) / np.sqrt(2.0)
+    scan = np.min(
+        [softmax.objective(at.w_chi + t * direction, at, (6.0, 2.0), NONE) for t in np.linspace(-15, 15, 1501)], axis=0
+    )
+    assert failed == 0
+    assert (best <= scan + 1e-9).all()
+
+
+@pytest.mark.parametrize("task", ["spiked", "x**2/5 + sqrt(nu)*x"])
+@pytest.mark.parametrize("activation", ["softmax", "linear", "softplus"])
+def test_prox_and_prox_free_averages_agree(activation, task):
+    module = generate(derive(activation, task, 2)).load()
+    setting = module.Setting(1.5, 0.3, NONE)
+    order = np.array([0.3, 0.3, 0.15, 0.5, 0.5, 0.3])
+    dim = sum(module.dimensions(NONE))
+    free = module.ProxFreeChannel(module.lattice(dim, 40_000 * 3 ** max(dim - 4, 0), 0), setting)
+    free.adapt(order)
+    other = module.ProxChannel(module.lattice(dim, 20_000, 1), setting)
+    one, two = free.averages(order), other.averages(order)
+    scale = np.abs(two.rates).max()
+    assert one.rates == pytest.approx(two.rates, abs=2e-4 * scale)
+    assert one.envelope == pytest.approx(two.envelope, rel=1e-4)
+    assert free.response(order).trace == pytest.approx(other.response(order).trace, rel=1e-3)
+
+
+def test_folds_are_cut_where_the_convex_envelope_says(softmax):
+    """Bitangents of random rows against the jump of a brute-force global prox along each."""
+    setting = softmax.Setting(0.5, 0.3, NONE)
+    order = np.array([0.3, 0.6, 6.0, 0.5, 0.9, 2.0])
+    frame = softmax.ScoreFrame.of(softmax.field_factor(order, *setting))
+    values = frame.law.value_factor @ np.random.default_rng(5).normal(size=(2, 40))
+    rows = softmax._Rows(order, setting, frame, values[:-1], values[-1])
+    nodes, folded = rows.nodes(120)
+    assert (folded > 0).sum() >= 3
+    u = np.linspace(-12.0, 12.0, 6001)
+    line = rows.line(np.arange(40)[:, None], np.broadcast_to(u, (40, u.size)))
+    for row in np.flatnonzero(folded > 1e-4):
+        taus = np.linspace(-4.0, 4.0, 4001)
+        chosen = u[np.argmin(line.psi[row][None, :] - taus[:, None] * u[None, :], axis=1)]
+        jump = int(np.argmax(np.diff(chosen)))
+        kept = np.sort(nodes.u[nodes.row == row])
+        inside = kept[(kept > chosen[jump] + 0.02) & (kept < chosen[jump + 1] - 0.02)]
+        assert inside.size == 0
+        assert kept[kept <= chosen[jump] + 0.02].max() == pytest.approx(chosen[jump], abs=0.02)
+
+
+def test_three_methods_agree_where_the_prox_folds(softmax):
+    """Folds cut out, global prox on shifted lattices: the same risk within their errors; and theory.md's fold mass."""
+    arguments = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 0.1, "lambda_v": 0.1}
+    cut = softmax.solve(**arguments, tol=1e-5)
+    assert "folds cut out" in cut.method
+    assert cut.folded_mass == pytest.approx(4e-4, rel=0.1)
+    assert cut.jump_weight == pytest.approx(0.0147, rel=0.1)
+    task = softmax._Task(softmax.Setting(2.0, 0.3, NONE), softmax.Problem(4.0, 0.1, 0.1), 1e-5)
+    order = np.array([cut.order_parameters[n] for n in softmax.ORDER_NAMES])
+    jumping = softmax._ensemble(order, task)
+    risk, _ = softmax._risk(jumping.last.order, task)
+    assert abs(risk - cut.test_risk) <= jumping.error + cut.error
+
+
+@pytest.mark.parametrize(
+    ("alpha", "nu", "regularisation", "replicon", "jump"),
+    [(4.0, 2.0, 1.0, 0.1634, 0.0), (3.0, 0.5, 0.5, 0.3375, 2e-4), (3.0, 0.5, 0.1, 1.10, 0.095)],
+)
+def test_stability_of_known_points(softmax, alpha, nu, regularisation, replicon, jump):
+    """Converged values of theory.md; where cusps weigh, the smooth matrix is only good to some ten per cent."""
+    found = softmax.solve(alpha, nu, 0.3, regularisation, regularisation, tol=1e-5)
+    assert found.replicon == pytest.approx(replicon, rel=0.02 if jump < 0.01 else 0.5)
+    assert found.jump_weight == pytest.approx(jump, rel=0.05, abs=3e-5)
+    assert found.rs_stable is (replicon < 1.0)
+
+
+def test_replica_symmetry_is_called_broken_at_low_regularisation(softmax):
+    found = softmax.solve(3.0, 0.5, 0.3, 0.02, 0.02, tol=1e-2)
+    assert found.converged and not found.rs_stable
+    assert found.test_risk == pytest.approx(2.275, abs=0.01)
+
+
+def test_ridge_regression_at_one_token():
+    """L = 1 softmax is ridge regression, whose saddle point is closed."""
+    module = generate(derive("softmax", "spiked", 1)).load()
+    found = module.solve(1.0, 2.0, 0.0, 1.0, 0.1, tol=1e-11)
+    assert found.order_parameters["m_v"] == pytest.approx(0.729844, abs=1e-6)
+    assert found.order_parameters["q_v"] == pytest.approx(0.615861, abs=1e-6)
+
+    def gap(v):
+        return 1.0 / (0.1 + 1.0 / (1.0 + v)) - v
+
+    v = optimize.brentq(gap, 1e-6, 1e3, xtol=1e-14)
+    assert found.order_parameters["V_v"] == pytest.approx(v, abs=1e-9)
+    assert found.order_parameters["m_v"] == pytest.approx(v / (1.0 + v), abs=1e-9)
+
+
+@pytest.mark.parametrize("activation", ["softmax", "linear"])
+def test_energy_identity(activation, softmax, linear):
+    module = {"softmax": softmax, "linear": linear}[activation]
+    found = module.solve(3.0, 2.0, 0.3, 0.7, 1.3, tol=1e-4)
+    q_k, q_v = found.order_parameters["q_k"], found.order_parameters["q_v"]
+    assert found.energy == pytest.approx(3.0 * found.train_loss + (0.7 * q_k + 1.3 * q_v) / 2, rel=1e-5)
+
+
+EDGES = [
+    {"alpha": 1e-3, "nu": 2.0},
+    {"alpha": 1e4, "nu": 2.0},
+    {"alpha": 4.0, "nu": 0.0},
+    {"alpha": 4.0, "nu": 1e3},
+    {"alpha": 4.0, "nu": 2.0, "noise": 0.0, "lambda_k": 1e3, "lambda_v": 1e3},
+]
+
+
+@pytest.mark.parametrize("arguments", EDGES, ids=str)
+def test_edges_give_finite_numbers(softmax, arguments):
+    found = softmax.solve(**arguments, tol=1e-4)
+    numbers = [found.test_risk, found.energy, found.train_loss, *found.order_parameters.values()]
+    assert np.isfinite(numbers).all() and found.converged and found.error <= 1e-4
+    for b in ("k", "v"):
+        m, q, v = (found.order_parameters[f"{name}_{b}"] for name in ("m", "q", "V"))
+        assert q >= m * m and v > 0
+
+
+def test_no_signal_leaves_the_keys_unaligned(softmax):
+    assert abs(softmax.solve(4.0, 0.0, 0.3, tol=1e-6).order_parameters["m_k"]) < 1e-7
+
+
+def test_error_covers_a_finer_solution(softmax3, linear):
+    """What a coarse solve states as its error holds against a finer one."""
+    for module, coarse, fine in ((softmax3, 1e-3, 3e-6), (linear, 1e-3, 1e-6)):
+        one, two = (module.solve(4.0, 2.0, 0.3, 1.0, 1.0, tol=t) for t in (coarse, fine))
+        assert abs(one.test_risk - two.test_risk) <= one.error + two.error
+        assert two.error < one.error
+
+
+def test_many_tokens_by_sobol_nodes():
+    module = generate(derive("sigmoid", "spiked", 6)).load()
+    found = module.solve(3.0, 2.0, 0.3, 1.0, 1.0, tol=1e-2)
+    assert found.converged and "Sobol" in found.method and found.error < 2e-2
+
+
+def test_population_risk_of_softmax_by_ordinary_quadrature(softmax):
+    def density(z):
+        return np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+
+    def first(z):
+        return special.expit(0.7 * np.sqrt(2.0) + np.sqrt(2 * 0.8) * z)
+
+    a = integrate.quad(lambda z: first(z) * density(z), -12, 12)[0]
+    b = integrate.quad(lambda z: (first(z) ** 2 + (1 - first(z)) ** 2) * density(z), -12, 12)[0]
+    expected = 1 + 0.09 - 2 * 0.9 * a + 1.1 * b
+    assert softmax.population_risk(0.7, 0.8, 0.9, 1.1, 2.0, 0.3) == pytest.approx(expected, abs=1e-12)
