@@ -177,7 +177,7 @@ def validate(
     digits: int = 5,
     init: str = "informed",
     dim: int = 400,
-    seeds: int = 8,
+    seeds: int = 40,
     progress: Callable[[int, int, str], None] | None = None,
     **parameters: float,
 ) -> Report:

@@ -203,7 +203,7 @@ def solve(activation: str, parameters: dict[str, Any], as_json: bool, **argument
 @_tokens
 @_physics
 @_whole("--dim", "dim", default="400", show_default=True, help="Largest dimension; D/4, D/2 and D are trained.")
-@_whole("--seeds", "seeds", default="8", show_default=True, help="Trainings per dimension.")
+@_whole("--seeds", "seeds", default="40", show_default=True, help="Trainings per dimension.")
 @_param
 @_json
 def validate(activation: str, parameters: dict[str, Any], as_json: bool, **arguments: Any) -> None:

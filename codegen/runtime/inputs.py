@@ -47,3 +47,10 @@ def unknowns(mapping: Mapping[str, float], names: tuple[str, ...]) -> Array:
     if set(mapping) != set(names):
         raise ValueError(f"keys: got {sorted(mapping)}, allowed is {list(names)}")
     return np.array([float(mapping[n]) for n in names])
+
+
+def check_physical(order: Array) -> None:
+    """Raise ValueError unless m^2 < q and V > 0 in both blocks."""
+    for block, (m, q, v) in zip(("k", "v"), order.reshape(2, 3)):
+        check_number(f"q_{block}", float(q), f"a finite number above m_{block}^2 = {m * m:.6g}", q > m * m)
+        check_number(f"V_{block}", float(v), "a finite number above 0", v > 0)

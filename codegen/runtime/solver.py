@@ -27,6 +27,7 @@ from codegen.runtime.inputs import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
     check_number,
+    check_physical,
     check_setting,
     parameter_values,
     unknowns,
@@ -364,6 +365,21 @@ def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
     return ProxChannel(lattice(dim, min(count, 50_000.0), 0), setting).averages(order)
 
 
+def _evaluated(
+    points: tuple[Mapping[str, float], Mapping[str, float]],
+    physics: tuple[float, float, float, float, float],
+    nodes: float,
+    parameters: Mapping[str, float],
+) -> tuple[Array, Array, Averages]:
+    """Checked order parameters and conjugates as arrays, and the averages there."""
+    check_setting(*physics)
+    order, conjugates = unknowns(points[0], ORDER_NAMES), unknowns(points[1], CONJUGATE_NAMES)
+    check_physical(order)
+    setting = Setting(float(physics[1]), float(physics[2]), parameter_values(parameters))
+    with np.errstate(all="ignore"):
+        return order, conjugates, _averages_at(order, setting, nodes)
+
+
 def free_energy(
     order_parameters: Mapping[str, float],
     conjugates: Mapping[str, float],
@@ -377,12 +393,9 @@ def free_energy(
     **parameters: float,
 ) -> float:
     """The replica-symmetric free energy at any point, E[M] integrated numerically."""
-    check_setting(alpha, nu, noise, lambda_k, lambda_v)
-    order, conj = unknowns(order_parameters, ORDER_NAMES), unknowns(conjugates, CONJUGATE_NAMES)
-    setting = Setting(float(nu), float(noise), parameter_values(parameters))
-    with np.errstate(all="ignore"):
-        envelope = _averages_at(order, setting, nodes).envelope
-    return float(free_energy_value(order, conj, alpha, lambda_k, lambda_v, envelope))
+    physics = (alpha, nu, noise, lambda_k, lambda_v)
+    order, conj, averages = _evaluated((order_parameters, conjugates), physics, nodes, parameters)
+    return float(free_energy_value(order, conj, alpha, lambda_k, lambda_v, averages.envelope))
 
 
 def residual(
@@ -398,12 +411,9 @@ def residual(
     **parameters: float,
 ) -> Array:
     """The gradient of the free energy in m_k q_k V_k m_v q_v V_v, then mh_k qh_k Vh_k mh_v qh_v Vh_v."""
-    check_setting(alpha, nu, noise, lambda_k, lambda_v)
-    order, conj = unknowns(order_parameters, ORDER_NAMES), unknowns(conjugates, CONJUGATE_NAMES)
-    setting = Setting(float(nu), float(noise), parameter_values(parameters))
-    with np.errstate(all="ignore"):
-        rates = _averages_at(order, setting, nodes).rates
-    return np.asarray(free_energy_gradient(order, conj, alpha, lambda_k, lambda_v, rates))
+    physics = (alpha, nu, noise, lambda_k, lambda_v)
+    order, conj, averages = _evaluated((order_parameters, conjugates), physics, nodes, parameters)
+    return np.asarray(free_energy_gradient(order, conj, alpha, lambda_k, lambda_v, averages.rates))
 
 
 def population_risk(

@@ -211,3 +211,11 @@ def test_population_risk_of_softmax_by_ordinary_quadrature(softmax):
     b = integrate.quad(lambda z: (first(z) ** 2 + (1 - first(z)) ** 2) * density(z), -12, 12)[0]
     expected = 1 + 0.09 - 2 * 0.9 * a + 1.1 * b
     assert softmax.population_risk(0.7, 0.8, 0.9, 1.1, 2.0, 0.3) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("name", "value"), [("q_k", 0.1), ("V_k", 0.0), ("V_v", -1.0), ("q_v", float("nan"))])
+def test_unphysical_points_are_refused(softmax, name, value):
+    order = dict(zip(softmax.ORDER_NAMES, ORDER, strict=True)) | {name: value}
+    conjugates = dict.fromkeys(softmax.CONJUGATE_NAMES, 0.5)
+    with pytest.raises(ValueError, match=name):
+        softmax.residual(order, conjugates, 4.0, 2.0, 0.3, 1.0, 1.0)
