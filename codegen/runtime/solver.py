@@ -361,7 +361,8 @@ def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
         if FOLD_WEIGHT * (found.folded_mass + abs(found.mass - 1.0)) < NEGLIGIBLE_FOLD:
             return found
     if FoldedChannel.applies(setting):
-        return FoldedChannel(3, setting).averages(order)
+        level = max(0, round(np.log(count / 20_000.0) / np.log(3.0)))
+        return FoldedChannel(min(level, 2), setting).averages(order)
     return ProxChannel(lattice(dim, min(count, 50_000.0), 0), setting).averages(order)
 
 
