@@ -44,6 +44,7 @@ LOG2_FEW = 11
 COVERAGE = 0.9995
 STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05
+UNCERTIFIED_JUMP = 0.01
 FOLD_WEIGHT = 10.0
 LEVEL_SAFETY = 1.5
 WORST_MASS = 0.05
@@ -306,6 +307,10 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
     warnings = [] if state.converged else ["not converged: the undamped residual stays above its tolerance"]
     if not state.error <= task.tol:
         warnings.append(f"error: the bound {state.error:.2g} is above the {task.tol:.2g} asked for")
+    if isinstance(state.channel, Ensemble) and shift > UNCERTIFIED_JUMP:
+        warnings.append(
+            f"jumps: the error does not cover global minima that the search missed (jump weight {jump:.3g})"
+        )
     if not stable:
         warnings.append(f"replica symmetry: not to be trusted here (replicon {replicon:.3g}, jump weight {jump:.3g})")
     return Solution(
