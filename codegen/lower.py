@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import sympy as sp
 
 from codegen.ir import Kernel, Output, rebuilt
-from codegen.stable import SHIFT, StableForm, stabilised
+from codegen.stable import StableForm, fused, stabilised
 from theory.activation import Activation, TokenForm
 from theory.channel import U
 from theory.errors import InputError, Refusal
@@ -47,8 +47,7 @@ def lower(system: SaddleSystem) -> KernelIR:
         raise Refusal(f"{system.activation.text} has kinks: the prox by Newton and the lattice rules need a smooth one")
     stable = stable_form(system.activation, system.tokens)
     loss = loss_derivatives(stable.form, system.values)
-    shift = _shift_definitions(stable)
-    sums = (*shift, *loss.value_definitions)
+    sums = stable.with_shifts(loss.value_definitions)
     slopes = (*sums, *loss.gradient_definitions)
     curved = (*slopes, *loss.hessian_definitions)
     value = Output("value", loss.value)
@@ -58,8 +57,9 @@ def lower(system: SaddleSystem) -> KernelIR:
     kernels = [
         sigma_kernel(stable),
         pullback_kernel(stable),
-        _kernel("loss", "the loss with z eliminated", *fields, sums, [value]),
+        _kernel(stable, "loss", "the loss with z eliminated", *fields, sums, [value]),
         _kernel(
+            stable,
             "gradient",
             "loss, its slope in chi, sigma, the gain G_z = gain sigma, and the residual's own loss",
             *fields,
@@ -73,6 +73,7 @@ def lower(system: SaddleSystem) -> KernelIR:
             ],
         ),
         _kernel(
+            stable,
             "hessian",
             "loss, slope and Hessian in chi",
             *fields,
@@ -80,6 +81,7 @@ def lower(system: SaddleSystem) -> KernelIR:
             [value, slope, Output("curvature", loss.hessian_xx)],
         ),
         _kernel(
+            stable,
             "curvatures",
             "second derivatives of the loss in (chi, chi), (chi, w_z), (w_z, w_z)",
             *fields,
@@ -92,7 +94,7 @@ def lower(system: SaddleSystem) -> KernelIR:
 
 def stable_form(act: Activation, tokens: int) -> StableForm:
     """The stabilised token form at a fixed number of tokens, parameters renamed apart."""
-    form = act.token_form()
+    form = fused(act.token_form())
     fixed = {L: sp.Integer(tokens)} | {sp.Symbol(p, real=True): parameter_symbol(p) for p in act.parameters}
     sums = tuple((s, b.xreplace(fixed)) for s, b in form.sums)
     return stabilised(TokenForm(form.f.xreplace(fixed), sums))
@@ -100,13 +102,14 @@ def stable_form(act: Activation, tokens: int) -> StableForm:
 
 def sigma_kernel(stable: StableForm) -> Kernel:
     """The activation itself."""
-    sums = [Definition(s, "sum", b) for s, b in stable.form.sums]
+    sums = tuple(Definition(s, "sum", b) for s, b in stable.form.sums)
     return _kernel(
+        stable,
         "sigma",
         "the activation",
         (X,),
         (),
-        (*_shift_definitions(stable), *sums),
+        stable.with_shifts(sums),
         [Output("sigmas", stable.form.f)],
     )
 
@@ -114,12 +117,9 @@ def sigma_kernel(stable: StableForm) -> Kernel:
 def pullback_kernel(stable: StableForm) -> Kernel:
     """sum_l w_l d sigma_l / d x_j, for training."""
     derivatives = pullback_derivatives(stable.form)
-    statements = (
-        *_shift_definitions(stable),
-        *derivatives.value_definitions,
-        *derivatives.gradient_definitions,
-    )
+    statements = (*stable.with_shifts(derivatives.value_definitions), *derivatives.gradient_definitions)
     return _kernel(
+        stable,
         "pullback",
         "sum_l w_l d sigma_l / d x_j",
         (X, W),
@@ -134,14 +134,8 @@ def pullback_derivatives(form: TokenForm) -> StagedDerivatives:
     return staged_derivatives([*form.sums, (U, form.f * W)], U)
 
 
-def _shift_definitions(stable: StableForm) -> tuple[Definition, ...]:
-    if stable.exponent is None:
-        return ()
-    found = (Definition(SHIFT, "max", stable.exponent),)
-    return (*found, Definition(SHIFT, "scalar", sp.Max(SHIFT, 0))) if stable.floor else found
-
-
 def _kernel(
+    stable: StableForm,
     name: str,
     doc: str,
     token_inputs: Sequence[sp.Symbol],
@@ -151,10 +145,15 @@ def _kernel(
 ) -> Kernel:
     """Keep what the outputs need, share common subexpressions, and schedule."""
     needed = _needed(definitions, outputs)
-    expressions = [d.expr for d in needed] + [e for o in outputs for e in o.expressions()]
+    raw = [*(d.expr for d in needed), *(e for o in outputs for e in o.expressions())]
+    expressions = [stable.evaluated(e) for e in raw]
     powers, expressions = _merged_exponentials(expressions)
-    shared, reduced = sp.cse(expressions, symbols=sp.numbered_symbols("t_", real=True), order="canonical")
-    statements, outputs_reduced = _scheduled(needed, outputs, [*powers, *shared], reduced, set(token_inputs))
+    exponentials = [e for _, e in powers]
+    symbols = sp.numbered_symbols("t_", real=True)
+    shared, reduced = sp.cse([*expressions, *exponentials], symbols=symbols, order="canonical")
+    body, taken = reduced[: len(expressions)], reduced[len(expressions) :]
+    powers = [(s, e) for (s, _), e in zip(powers, taken, strict=True)]
+    statements, outputs_reduced = _scheduled(needed, outputs, [*powers, *shared], body, set(token_inputs))
     return Kernel(name, doc, tuple(token_inputs), tuple(scalar_inputs), statements, outputs_reduced)
 
 
@@ -175,18 +174,27 @@ def _merged_exponentials(expressions: list[sp.Expr]) -> tuple[list[tuple[sp.Symb
         {e.args[0] for x in expressions for e in x.atoms(sp.exp)}, key=lambda a: (sp.count_ops(a), str(a))
     )
     powers: list[tuple[sp.Symbol, sp.Expr]] = []
+    known: list[tuple[sp.Symbol, dict[sp.Expr, sp.Expr]]] = []
     replaced: dict[sp.Expr, sp.Expr] = {}
     for argument in arguments:
-        for symbol, base in powers:
-            ratio = sp.cancel(argument / base.args[0])
+        terms = dict(sp.expand(argument).as_coefficients_dict())
+        for symbol, others in known:
+            ratio = _ratio(terms, others)
             if ratio.is_Integer and ratio > 0:
                 replaced[sp.exp(argument)] = symbol**ratio
                 break
         else:
             symbol = sp.Symbol(f"exp_{len(powers) + 1}", positive=True)
             powers.append((symbol, sp.exp(argument)))
+            known.append((symbol, terms))
             replaced[sp.exp(argument)] = symbol
     return powers, [e.xreplace(replaced) for e in expressions]
+
+
+def _ratio(terms: dict[sp.Expr, sp.Expr], others: dict[sp.Expr, sp.Expr]) -> sp.Expr:
+    """The k of terms = k others, given as coefficients; 0 when there is none."""
+    ratios = {c / others[t] for t, c in terms.items()} if terms.keys() == others.keys() else set()
+    return ratios.pop() if len(ratios) == 1 else sp.S.Zero
 
 
 def _scheduled(

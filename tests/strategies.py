@@ -39,16 +39,21 @@ SMOOTH = (
 )
 PARAMETERS = {"c": "0.6", "a": "-0.4"}
 
-_LEAVES = st.sampled_from(["x", "x", "c*x", "x/2", "(a + x)", "exp(x)", "exp(-x)", "exp(2*x)", "exp(c*x)"])
-_OVERALL = st.sampled_from(["x", "exp(x)", "sigmoid(c*x)", "(1 + x)", "softplus(x)"])
+_LEAVES = st.sampled_from(["x", "x", "c*x", "x/2", "(a + x)", "exp(x)", "exp(-x)", "exp(2*x)", "exp(c*x)", "2**x"])
+_OVERALL = st.sampled_from(["x", "exp(x)", "sigmoid(c*x)", "(1 + x)", "softplus(x)", "erfc(x)", "1/(1 + exp(-x))"])
+_FUNCTIONS = st.sampled_from(["tanh", "erf", "sigmoid", "softplus", "cos", "sin", "erfc"])
 
 
 def _compound(inner):
-    call = st.tuples(st.sampled_from(["tanh", "erf", "sigmoid", "softplus"]), inner).map(lambda t: f"{t[0]}({t[1]})")
+    call = st.tuples(_FUNCTIONS, inner).map(lambda t: f"{t[0]}({t[1]})")
     product = st.tuples(inner, st.sampled_from("+-*"), inner).map(lambda t: f"({t[0]}){t[1]}({t[2]})")
     ratio = st.tuples(inner, inner).map(lambda t: f"({t[0]})/(1 + mean(({t[1]})**2))")
+    local = st.tuples(inner, inner).map(lambda t: f"({t[0]})/(2 + sin({t[1]}))")
     total = st.tuples(st.sampled_from(["sum", "mean"]), inner).map(lambda t: f"{t[0]}({t[1]})/L")
-    return st.one_of(call, product, ratio, total, inner.map(lambda t: f"exp(tanh({t}))"))
+    outer = st.sampled_from(
+        ["sqrt(1 + ({0})**2)", "log(1 + ({0})**2)", "(1 + ({0})**2)**c", "({0})**3", "exp(tanh({0}))"]
+    )
+    return st.one_of(call, product, ratio, local, total, st.tuples(outer, inner).map(lambda t: t[0].format(t[1])))
 
 
 def activations():
@@ -88,6 +93,10 @@ _CALLS = {
     "sqrt": mpmath.sqrt,
     "tanh": mpmath.tanh,
     "erf": mpmath.erf,
+    "erfc": mpmath.erfc,
+    "cos": mpmath.cos,
+    "sin": mpmath.sin,
+    "abs": abs,
     "sigmoid": lambda u: 1 / (1 + mpmath.exp(-u)),
     "softplus": lambda u: mpmath.log1p(mpmath.exp(u)),
 }

@@ -29,6 +29,7 @@ MAX_TREE = 60
 MAX_NODES = 500
 MAX_STEPS = 1_500_000
 MAX_SUMS = 3
+MAX_EXPONENTIALS = 2
 MAX_DIGITS = 30
 MAX_DECADES = 300
 MAX_POWER = 64
@@ -40,10 +41,12 @@ LARGEST = 10**MAX_DECADES
 ROOTS = 12600
 
 _TAKEN = (
-    "e E I S N O Q m_k q_k V_k m_v q_v V_v mh_k qh_k Vh_k mh_v qh_v Vh_v "
+    "e E I S N O Q U inf nan oo m_k q_k V_k m_v q_v V_v mh_k qh_k Vh_k mh_v qh_v Vh_v "
     "alpha noise lambda_k lambda_v init tol digits w y z"
 )
 RESERVED = frozenset(_TAKEN.split())
+# The sums over tokens, their derivatives (theory.tokens) and the fields (theory.saddle) have names of these shapes.
+_TAKEN_SHAPES = re.compile(r"(?:[SABK]|[ab][xw])_\d+|(?:w|G|dEM)_\w+")
 
 
 def _mean(body: sp.Expr) -> sp.Expr:
@@ -87,12 +90,14 @@ _BOUNDED = ("exp", "erf", "erfc", "tanh", "sigmoid", "softplus", "cos", "sin")
 _CALLS = f"the functions of one argument {', '.join(FUNCTIONS)}"
 _NAMES = (
     f"x, L, pi or a parameter: a letter, then letters, digits and single underscores, {MAX_NAME} at most, "
-    f"other than the functions, Python's keywords and {_TAKEN}"
+    f"other than the functions, Python's keywords, {_TAKEN}, and names like S_1, A_1, B_1, K_1, bx_1, w_k and G_k"
 )
 _NUMBERS = f"decimal numbers such as 2, 0.5 or 1e-3, up to {MAX_DIGITS} digits and 1e{MAX_DECADES} in size"
 _SIZES = f"numbers between 1e-{MAX_DECADES} and 1e{MAX_DECADES} in size"
 _POWERS = f"numbers up to {MAX_POWER} in size in an exponent, or a parameter"
 _ROOTS = f"exponents of numbers with two decimals, or fractions whose denominator divides {ROOTS}"
+_INSTEAD = dict.fromkeys("eE", "exp(1) for Euler's number, or ")
+_INSTEAD |= dict.fromkeys(("inf", "nan", "oo"), "finite numbers, or ")
 _INTRICATE = ("this is too intricate for SymPy", "a simpler expression, or parameters for its constants")
 _ARGUMENTS = f"constants up to {MAX_ARGUMENT} in size as arguments of {', '.join(_BOUNDED)}"
 _REAL = "expressions that are real for real x: logarithms and roots of what can be positive"
@@ -254,9 +259,8 @@ class _Reader:
         """Refuse words that can be neither a name nor a function of the language."""
         if keyword.iskeyword(word):
             self.refuse(column, f"{word!r} is a keyword of Python", _NAMES)
-        if word in RESERVED:
-            hint = "exp(1) for Euler's number, or " if word in "eE" else ""
-            self.refuse(column, f"the name {word!r} is taken", hint + _NAMES)
+        if word in RESERVED or _TAKEN_SHAPES.fullmatch(word):
+            self.refuse(column, f"the name {word!r} is taken", _INSTEAD.get(word, "") + _NAMES)
         if len(word) > MAX_NAME or word.startswith("_") or "__" in word:
             self.refuse(column, f"{word[:MAX_NAME]!r} cannot be a name", _NAMES)
 
@@ -417,6 +421,9 @@ class _Reader:
             self.check_power(node, expr.base, expr.exp)
         if isinstance(expr, sp.exp | sigmoid | softplus):
             self.check_exponential(node, expr.args[0])
+        if _exponentials(expr) > MAX_EXPONENTIALS:
+            allowed = f"at most {MAX_EXPONENTIALS} levels of exp, or of powers with names in the exponent"
+            self.refuse(node, "exponentials are nested too deeply", allowed)
         for part in expr.args:
             self.check(node, part)
         self.sound.add(expr)
@@ -433,6 +440,17 @@ class _Reader:
         if value.is_Float and value._prec == 1:
             self.refuse(node, "this number cannot be told from zero", "numbers without complete cancellation")
         return value
+
+
+def _exponentials(expr: sp.Expr) -> int:
+    """How deeply exponentials of names are nested."""
+    if not expr.args or not expr.free_symbols:
+        return 0
+    if isinstance(expr, sp.exp):
+        return 1 + _exponentials(expr.args[0])
+    if expr.is_Pow and expr.exp.free_symbols:
+        return max(_exponentials(expr.base), 1 + _exponentials(expr.exp))
+    return max(_exponentials(a) for a in expr.args)
 
 
 def _width(node: ast.expr) -> int:

@@ -90,6 +90,20 @@ class softplus(sp.Function):
         return self.rewrite(sp.exp)._eval_evalf(prec)
 
 
+class tanh(sp.Function):
+    """tanh(x); its derivative does not cancel, which counts where the argument itself grows without bound."""
+
+    nargs = 1
+    is_real = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """tanh' = 4 sigmoid(2 x) sigmoid(-2 x)."""
+        return 4 * sigmoid(2 * self.args[0]) * sigmoid(-2 * self.args[0])
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return sp.tanh(self.args[0])._eval_evalf(prec)
+
+
 class step(sp.Function):
     """1 where the argument is positive, else 0."""
 
@@ -124,3 +138,110 @@ class relu(sp.Function):
         if not value.is_comparable:
             return relu(value)
         return value if value > 0 else sp.S.Zero
+
+
+class log_ndtr(sp.Function):
+    """log of the normal distribution function, log(erfc(-x/sqrt(2))/2)."""
+
+    nargs = 1
+    is_real = True
+    is_negative = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """The inverse Mills ratio phi/Phi, which never underflows against itself."""
+        return sp.sqrt(2 / sp.pi) / erfcx(-self.args[0] / sp.sqrt(2))
+
+    def _eval_rewrite_as_erfc(self, arg: sp.Expr, **_: Any) -> sp.Expr:
+        return sp.log(sp.erfc(-arg / sp.sqrt(2), evaluate=False) / 2)
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return self.rewrite(sp.erfc)._eval_evalf(prec)
+
+
+class erfc(sp.Function):
+    """1 - erf(x); SymPy's own turns erfc(-x) into 2 - erfc(x), which loses the tail to cancellation."""
+
+    nargs = 1
+    is_real = True
+    is_positive = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """-2 exp(-x^2)/sqrt(pi), the same for erfc(x) and erfc(-x)."""
+        arg = self.args[0]
+        return -2 * sp.exp(-((-arg if arg.could_extract_minus_sign() else arg) ** 2)) / sp.sqrt(sp.pi)
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return sp.erfc(self.args[0], evaluate=False)._eval_evalf(prec)
+
+
+class erfcx(sp.Function):
+    """exp(x^2) erfc(x)."""
+
+    nargs = 1
+    is_real = True
+    is_positive = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """2 x erfcx(x) - 2/sqrt(pi), without its cancellation."""
+        return -2 * ierfcx(self.args[0], 1)
+
+    def _eval_rewrite_as_erfc(self, arg: sp.Expr, **_: Any) -> sp.Expr:
+        return sp.exp(arg**2) * sp.erfc(arg, evaluate=False)
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return self.rewrite(sp.erfc)._eval_evalf(prec)
+
+
+class ierfcx(sp.Function):
+    """exp(x^2) times the n-fold integral of erfc from x to infinity."""
+
+    nargs = 2
+    is_real = True
+    is_positive = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """-2 (n + 1) times the next one: 2 n i^n erfc = i^(n-2) erfc - 2 x i^(n-1) erfc."""
+        arg, order = self.args
+        return -2 * (order + 1) * ierfcx(arg, order + 1)
+
+    def _eval_rewrite_as_erfc(self, arg: sp.Expr, order: sp.Expr, **_: Any) -> sp.Expr:
+        before, last = 2 / sp.sqrt(sp.pi), erfcx(arg).rewrite(sp.erfc)
+        for n in range(1, int(order) + 1):
+            before, last = last, (before - 2 * arg * last) / (2 * n)
+        return last
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return self.rewrite(sp.erfc)._eval_evalf(prec)
+
+
+class held(sp.Function):
+    """The value of its argument, constant to every derivative: a scale on which the whole does not depend."""
+
+    nargs = 1
+    is_real = True
+
+    def _eval_derivative(self, s: sp.Symbol) -> sp.Expr:
+        return sp.S.Zero
+
+
+class softplus_mantissa(sp.Function):
+    """softplus(x) exp(-min(x, 0)), between log 2 and 1 for x < 0."""
+
+    nargs = 1
+    is_real = True
+    is_positive = True
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return (softplus(self.args[0]) * sp.exp(-sp.Min(self.args[0], 0)))._eval_evalf(prec)
+
+
+class erfc_mantissa(sp.Function):
+    """ierfcx(x, n) exp(-min(x, 0)^2), which neither underflows nor overflows."""
+
+    nargs = 2
+    is_real = True
+    is_positive = True
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        arg, order = self.args
+        return (ierfcx(arg, order).rewrite(sp.erfc) * sp.exp(-(sp.Min(arg, 0) ** 2)))._eval_evalf(prec)

@@ -56,10 +56,10 @@ class _Stage:
 
     def __init__(self, sums: Sequence[tuple[sp.Symbol, sp.Expr]]) -> None:
         self.definitions = [Definition(s, "sum", b) for s, b in sums]
-        self.known_sums: dict[sp.Expr, sp.Expr] = {}
+        self.known_sums: dict[sp.Expr, tuple[sp.Symbol, sp.Expr]] = {}
         for symbol, body in sums:
             coefficient, tokens = body.as_independent(X, W, as_Add=False)
-            self.known_sums.setdefault(tokens, symbol / coefficient)
+            self.known_sums.setdefault(tokens, (symbol, coefficient))
 
     def define(self, name: str, kind: Kind, expr: sp.Expr) -> sp.Expr:
         if expr == 0 or (kind != "sum" and (expr.is_Number or expr.is_Symbol)):
@@ -68,14 +68,28 @@ class _Stage:
         if kind == "sum":
             coefficient, tokens = expr.as_independent(X, W, as_Add=False)
             if tokens in self.known_sums:
-                return coefficient * self.known_sums[tokens]
-            self.known_sums[tokens] = symbol / coefficient
+                known, factor = self.known_sums[tokens]
+                if _divides(factor, coefficient):
+                    return coefficient * (known / factor)
+            self.known_sums.setdefault(tokens, (symbol, coefficient))
         self.definitions.append(Definition(symbol, kind, expr))
         return symbol
 
     def take(self) -> tuple[Definition, ...]:
         taken, self.definitions = tuple(self.definitions), []
         return taken
+
+
+def _divides(factor: sp.Expr, coefficient: sp.Expr) -> bool:
+    """Whether coefficient / factor neither divides by what could vanish elsewhere nor brings in an exponential."""
+
+    def divisors(expr: sp.Expr) -> set[sp.Expr]:
+        pairs = [f.as_base_exp() for f in sp.Mul.make_args(expr) if not isinstance(f, sp.exp)]
+        return {base for base, power in pairs if not base.is_number and not power.is_nonnegative}
+
+    ratio = coefficient / factor
+    exponentials = [f for f in sp.Mul.make_args(ratio) if isinstance(f, sp.exp)]
+    return not exponentials and divisors(ratio) <= divisors(coefficient)
 
 
 def staged_derivatives(

@@ -1,5 +1,6 @@
 """The NumPy printer: printed source, run by NumPy, has the value that SymPy computes."""
 
+import mpmath
 import numpy as np
 import pytest
 import sympy as sp
@@ -8,7 +9,18 @@ from hypothesis import strategies as st
 from scipy import special
 
 from codegen.printer import numpy_source
-from theory.nodes import relu, sigmoid, softplus, step
+from theory.nodes import (
+    erfc,
+    erfc_mantissa,
+    erfcx,
+    log_ndtr,
+    relu,
+    sigmoid,
+    softplus,
+    softplus_mantissa,
+    step,
+    tanh,
+)
 
 A, B, C = sp.symbols("a b c", real=True)
 P = sp.Symbol("p", positive=True)
@@ -84,6 +96,14 @@ TABLE = [
     softplus(A - B) ** 2,
     relu(A) - relu(-A) + step(B),
     sp.Max(A, 0) - sp.Max(B, C),
+    sp.Min(A, 0) * sp.Min(B, C),
+    log_ndtr(A) + log_ndtr(-B) / 3,
+    erfc(-A) * erfc(B) + tanh(C),
+    erfcx(A) / erfcx(B - C),
+    softplus_mantissa(A) ** 2 + A * softplus_mantissa(-B),
+    erfc_mantissa(A, 0) / erfc_mantissa(A - B, 0),
+    B * erfc_mantissa(A, 1) ** 2,
+    erfc_mantissa(A - C, 2) / erfc_mantissa(B, 1),
     sp.Abs(A * B),
     A * (B + C) * (B - C),
     -(A + B) / (C - P - 5),
@@ -99,6 +119,21 @@ def test_an_exponential_is_never_inverted():
     """exp(-u) and not 1/exp(u), which overflows first; warnings are errors here."""
     for expr in (sp.exp(-P), A * sp.exp(-P) / (1 + sp.exp(-P)), sp.exp(-2 * P) / P):
         assert _value(expr, {A: "1", P: "800"}) == 0.0
+
+
+@pytest.mark.parametrize("arg", ["-1e4", "-800", "-30", "-2", "0", "2", "8.9", "9.1", "60", "800", "1e4"])
+def test_mantissas_are_accurate_everywhere(arg):
+    point = {A: arg}
+    with mpmath.workdps(60):
+        u = mpmath.mpf(arg)
+        below = min(u, mpmath.mpf(0))
+        exact = mpmath.log1p(mpmath.exp(u)) * mpmath.exp(-below)
+        assert _value(softplus_mantissa(A), point) == pytest.approx(float(exact), rel=1e-14, abs=0)
+        before, last = 2 / mpmath.sqrt(mpmath.pi), mpmath.exp(u**2) * mpmath.erfc(u)
+        for order, accuracy in ((0, 1e-14), (1, 1e-13), (2, 1e-10)):
+            exact = last * mpmath.exp(-(below**2))
+            assert _value(erfc_mantissa(A, order), point) == pytest.approx(float(exact), rel=accuracy, abs=0)
+            before, last = last, (before - 2 * u * last) / (2 * order + 2)
 
 
 def test_maximum_of_three():

@@ -7,9 +7,12 @@ import time
 import mpmath
 import pytest
 import sympy as sp
-from hypothesis import HealthCheck, given, settings
+from click.testing import CliRunner
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from replicode.cli import main
+from theory.activation import registered
 from theory.errors import LanguageError
 from theory.language import FUNCTIONS, parse, unparse
 from theory.nodes import L, TokenSum, X
@@ -134,3 +137,54 @@ def test_any_text(text):
             assert 0 <= error.column <= len(text)
             assert error.problem and error.allowed
         assert time.perf_counter() - start < 10
+
+
+@st.composite
+def mutated(draw):
+    """A valid text with one of its characters dropped, doubled or replaced."""
+    text = draw(EXPRESSIONS)
+    at = draw(st.integers(0, len(text) - 1))
+    swapped = draw(st.sampled_from(["", text[at] * 2, *"()*/^.,[]'\"_=:@0\0\N{GREEK SMALL LETTER CHI}"]))
+    return text[:at] + swapped + text[at + 1 :]
+
+
+@SETTINGS
+@given(st.one_of(TEXTS, mutated()), st.sampled_from(["derive", "task", "param"]))
+def test_any_refused_text_on_the_command_line(text, place):
+    """Bad input is exit status 2 and one message, never a traceback, whatever is typed and wherever."""
+    try:
+        parse(text)
+    except LanguageError:
+        pass
+    else:
+        assume(place == "param" and "=" not in text)
+    solve = ["solve", "x", "--tokens", "2", "--alpha", "1", "--nu", "1"]
+    arguments = {
+        "derive": ["derive", "--", text],
+        "task": [*solve, f"--task={text}"],
+        "param": [*solve, f"--param={text}"],
+    }
+    assume(place == "param" or text not in (*registered(), "spiked", "max"))
+    done = CliRunner().invoke(main, arguments[place])
+    assert done.exit_code == 2
+    assert isinstance(done.exception, SystemExit)
+    assert done.stderr and "Traceback" not in done.output
+
+
+NESTED = [
+    "sum(sum(x)*sum(x*sum(exp(x))))",
+    "mean(mean(x)*x)**2",
+    "log(1 + exp(x))/sum(log(1 + exp(x)))",
+    "1/(1 + exp(-x))",
+    "exp(x)/(1 + exp(x))",
+    "(1 + erf(x))*erfc(-x)*log(erfc(-c - x)/2)",
+    "log(sum(exp(x))) - softplus(x)*sigmoid(-x)",
+    "exp(x**2)*erfc(x)",
+    "abs(x)**c*sqrt(1 + x**2)",
+]
+
+
+@pytest.mark.parametrize("text", NESTED)
+def test_round_trip_of_stable_and_nested_forms(text):
+    expr = parse(text)
+    assert parse(unparse(expr)) == expr

@@ -11,12 +11,22 @@ import time
 
 import pytest
 import sympy as sp
+from click.testing import CliRunner
 
+from codegen.emit import kernel_function
+from codegen.lower import sigma_kernel, stable_form
+from replicode.cli import main
 from theory import language
+from theory.activation import activation
+from theory.channel import eliminate_values
 from theory.errors import InputError, LanguageError
 from theory.language import ALLOWED, FUNCTIONS, RESERVED, parse, unparse
+from theory.model import Model
 from theory.nodes import L, TokenSum, X, relu, sigmoid, softplus, step
+from theory.saddle import loss_derivatives
+from theory.tokens import Definition, OuterProducts
 
+VALUES = eliminate_values(Model())
 C = sp.Symbol("c", real=True)
 NU = sp.Symbol("nu", nonnegative=True)
 R = sp.Rational
@@ -141,6 +151,15 @@ REFUSED = [
     ("exp(600)*exp(600)", 0, "too large"),
     ("erfc(1e300)", 5, "erfc of so large"),
     ("sum(sum(sum(sum(x))))", 12, "sums over tokens"),
+    ("1 + exp(exp(exp(x)))", 4, "exponentials are nested too deeply"),
+    ("2**2**2**x", 0, "exponentials are nested too deeply"),
+    ("x + inf", 4, "taken"),
+    ("nan*x", 0, "taken"),
+    ("x - oo", 4, "taken"),
+    ("1e999", 0, "too many digits"),
+    ("1e-999", 0, "too many digits"),
+    ("10**10**10", 4, "exponent is too large"),
+    ("((((x**9)**9)**9)**9)**9", 3, "exponent is too large"),
     ("1/0", 2, "divides by zero"),
     ("x/(1 - 1)", 3, "divides by zero"),
     ("1 + x/0.0", 6, "divides by zero"),
@@ -208,9 +227,58 @@ def test_syntax_errors(text):
     assert 0 <= error.column <= len(text)
 
 
-@pytest.mark.parametrize("name", sorted(RESERVED))
+SHAPES = ("S_1", "S_12", "A_1", "B_21", "K_311", "bx_1", "aw_2", "w_chi_eps", "G_z_l", "dEM_q_k")
+
+
+@pytest.mark.parametrize("name", [*sorted(RESERVED), *SHAPES])
 def test_reserved_names(name):
-    assert _refusal(f"1 + {name}").column == 4
+    error = _refusal(f"1 + {name}")
+    assert error.column == 4
+    assert f"the name '{name}' is taken" in str(error)
+
+
+@pytest.mark.parametrize("name", ["inf", "nan", "oo"])
+def test_what_is_no_number_is_no_name(name):
+    assert "finite numbers" in _refusal(name).allowed
+
+
+INTERNAL = (
+    "A B G K M P R T V X Y Z a b d f g h i j k l n p q r s t u v chi eps gain held index order params param_c prox "
+    "residual row_sum shift shift_2 sigma sigmas slope special tanh_ t_0 exp_1 term inverse_scale theta chi_star "
+    "z_star value envelope np TOKENS loss gradient hessian curvatures nu_ L_ lambda_ sigma_w sigma_sigma"
+)
+
+
+@pytest.mark.parametrize("name", INTERNAL.split())
+def test_parameters_are_kept_apart_from_internal_symbols(name):
+    """Derivatives and emitted kernels of an activation are the same whatever its parameter is called."""
+    text = "({0} + x)*exp({0}*x)/sum(exp({0}*x)) + {0}*mean(x*softplus(x))"
+    found, expected = (_kernels(text.format(n)) for n in (name, "some"))
+    assert found == expected
+
+
+def _kernels(text):
+    form = activation(text).token_form()
+    (symbol,) = form.f.free_symbols & {sp.Symbol(n, real=True) for n in activation(text).parameters}
+    staged = loss_derivatives(form, VALUES)
+    outputs = (staged.value, staged.gradient_x, staged.gradient_w, staged.hessian_xx, staged.hessian_xw)
+    definitions = (staged.value_definitions, staged.gradient_definitions, staged.hessian_definitions)
+    neutral = sp.Symbol("neutral", real=True)
+    stages = [_renamed(part, symbol, neutral) for part in (*definitions, *outputs)]
+    kernel = sigma_kernel(stable_form(activation(text), 2))
+    source = kernel_function(kernel, activation(text).parameters)
+    return stages, source.replace(f"param_{symbol.name}", "param")
+
+
+def _renamed(part, old, new):
+    """All expressions in a definition, an outer product, or a sequence of them, under another parameter name."""
+    if isinstance(part, sp.Expr):
+        return part.xreplace({old: new})
+    if isinstance(part, Definition):
+        return part.symbol, part.kind, _renamed(part.expr, old, new)
+    if isinstance(part, OuterProducts):
+        return _renamed((part.diagonal, *part.outers), old, new)
+    return [_renamed(p, old, new) for p in part]
 
 
 @pytest.mark.parametrize("text", HANGS, ids=lambda value: value[:20])
@@ -273,6 +341,59 @@ def test_parsers_own_failures(monkeypatch):
     for failure in (MemoryError, RecursionError, ValueError):
         monkeypatch.setattr(ast, "parse", lambda *_, failure=failure, **__: (_ for _ in ()).throw(failure))
         assert "nested too deeply" in _refusal("x").problem
+
+
+HOSTILE = [
+    "__import__('os').system('touch hacked')",
+    "x.__class__.__mro__",
+    "(lambda: x)()",
+    "[x for x in x]",
+    "f'{x}'",
+    "(c := x)",
+    "9**9**9**9",
+    "(" * 10000 + "x" + ")" * 10000,
+    "\N{CYRILLIC SMALL LETTER HA} + 1",
+    "x\0",
+    "x + " * 5000 + "x",
+    "sum(" * 30 + "x" + ")" * 30,
+    "sum(" * 400,
+    "1e999*x",
+    "1e-999*x",
+    "10**10**10*x",
+    "((((x**9)**9)**9)**9)**9",
+    "exp(exp(exp(exp(x))))",
+    "inf*x",
+    "nan + x",
+    "U*x",
+    "y + x",
+    "N*exp(x)",
+    "S_1*x + sum(x)",
+    "x if x else 1",
+    "x; x",
+    "x[0]",
+    "-" * 1500 + "x",
+    "*x",
+    "",
+]
+SOLVE = ["solve", "x", "--tokens", "2", "--alpha", "1", "--nu", "1"]
+
+
+@pytest.fixture(scope="module")
+def imported():
+    """The command line imports what it needs on first use."""
+    for arguments in (["derive", "--", "("], [*SOLVE, "--task=("], [*SOLVE, "--param=c=1"]):
+        CliRunner().invoke(main, arguments)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda value: value[:20])
+def test_hostile_text_on_the_command_line(text, imported, monkeypatch):
+    monkeypatch.setattr(os, "system", lambda *_: pytest.fail("user text was executed"))
+    for arguments in (["derive", "--", text], [*SOLVE, f"--task={text}"], [*SOLVE, f"--param={text}=1"]):
+        start = time.process_time()
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
+        assert "Traceback" not in done.output
+        assert time.process_time() - start < 1
 
 
 def test_in_a_thread():
