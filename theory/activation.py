@@ -14,6 +14,7 @@ import sympy as sp
 from theory.errors import InputError
 from theory.language import parse, unparse
 from theory.nodes import L, TokenSum, X
+from theory.vector import function_expression
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,14 @@ class Activation:
 _REGISTRY: dict[str, Activation] = {}
 
 
-def register(name: str, definition: str | Callable[..., sp.Expr], **defaults: float) -> Activation:
-    """Register an activation under a name; `definition` is text of the language or a function of (x, sum, L)."""
-    if not name.isidentifier() or not name.isascii():
+def register(name: str, definition: str | Callable[..., object], **defaults: float) -> Activation:
+    """Register an activation under a name; `definition` is text of the language or a Python function.
+
+    A function takes (x, sum, L), or one score, or the tuple of all scores and returns one expression per token.
+    """
+    if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
         raise InputError("name", name, "an ASCII identifier")
-    expr = parse(definition) if isinstance(definition, str) else definition(X, TokenSum, L)
-    if not isinstance(expr, sp.Expr):
-        raise InputError("definition", expr, "text of the language or a function that returns a SymPy expression")
-    act = Activation(name, expr, {}, dict(defaults))
+    act = Activation(name, _defined(definition), {}, dict(defaults))
     if unknown := set(defaults) - set(act.parameters):
         raise InputError("defaults", sorted(unknown), f"the parameters {list(act.parameters)} of {act.text}")
     _REGISTRY[name] = act
@@ -85,12 +86,14 @@ def registered() -> tuple[str, ...]:
     return tuple(sorted(_REGISTRY))
 
 
-def activation(spec: str | Activation, **values: float) -> Activation:
-    """A registered name or an expression of the language, with parameter values over the defaults."""
+def activation(spec: str | Activation | Callable[..., object], **values: float) -> Activation:
+    """A registered name, an expression of the language or a Python function, with values over the defaults."""
     if isinstance(spec, Activation):
         act = spec
-    elif spec in _REGISTRY:
+    elif isinstance(spec, str) and spec in _REGISTRY:
         act = _REGISTRY[spec]
+    elif callable(spec):
+        act = Activation("function", _defined(spec))
     else:
         act = Activation("expression", _parsed_activation(spec))
     if unknown := set(values) - set(act.parameters):
@@ -103,9 +106,14 @@ def _parsed_activation(text: str) -> sp.Expr:
     """Parse text that is not a registered name; a lone unknown word is most likely a misspelt name."""
     if isinstance(text, str) and text.isidentifier() and text not in ("x", "L", "pi"):
         raise InputError("activation", text, f"a registered name ({', '.join(registered())}) or an expression in x")
-    expr = parse(text)
+    return _defined(text)
+
+
+def _defined(definition: str | Callable[..., object]) -> sp.Expr:
+    """The expression that a text or a function defines."""
+    expr = function_expression(definition) if callable(definition) else parse(definition)
     if sp.Symbol("nu", nonnegative=True) in expr.free_symbols:
-        raise InputError("activation", text, "an expression without nu, which is the task's signal strength")
+        raise InputError("activation", unparse(expr), "an expression without nu, which is the task's signal strength")
     return expr
 
 
@@ -119,5 +127,8 @@ for _name, _text, _defaults in (
     ("relu", "relu(x)", {}),
     ("exp", "exp(x)", {}),
     ("softmax1", "exp(x)/(1 + sum(exp(x)))", {}),
+    ("poly2", "(1 + x)**2/sum((1 + x)**2)", {}),
+    ("poly4", "(1 + x)**4/sum((1 + x)**4)", {}),
+    ("tempered", "exp(beta*x)/sum(exp(beta*x))", {"beta": 1.0}),
 ):
     register(_name, _text, **_defaults)

@@ -1,0 +1,114 @@
+"""The `check` command: the symbolic analysis of an activation, the Nishimori condition, and the property suite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from theory.limits import check_tokens
+
+if TYPE_CHECKING:
+    from theory.activation import Activation
+    from theory.task import Task
+
+FACTS = (
+    "equivariant",
+    "normalised",
+    "row_sum",
+    "shift_invariant",
+    "elementwise",
+    "smooth",
+    "kinks",
+    "growth",
+    "parity",
+    "homogeneous",
+    "parameters",
+    "nishimori",
+    "nishimori_condition",
+)
+
+
+def check(
+    act: str | Activation, task: str | Task = "spiked", tokens: int | None = None, **parameters: float
+) -> dict[str, Any]:
+    """Everything that `replicode check` reports, ready for JSON; what is undecided is None."""
+    from theory.activation import activation
+    from theory.analysis import analysis
+    from theory.domain import check_domain
+    from theory.language import unparse
+    from theory.nishimori import nishimori
+    from theory.task import task as setting_of
+    from validation.properties import outcomes, subject
+
+    check_tokens(tokens)
+    settled, setting = activation(act, **parameters), setting_of(task)
+    check_domain(settled)
+    found = analysis(settled)
+    condition = nishimori(settled, setting)
+    suite = subject(settled, setting, tokens, found)
+    verdicts = outcomes(suite)
+    claims = {
+        "equivariant": found.equivariant,
+        "normalised": found.normalised,
+        "shift_invariant": found.shift_invariant,
+    }
+    return {
+        "activation": settled.text,
+        "task": setting.text,
+        "tokens": tokens,
+        **{name: claim.holds for name, claim in claims.items()},
+        "elementwise": found.properties.elementwise,
+        "smooth": found.smooth,
+        "kinks": list(found.kinks),
+        "growth": {"+inf": found.growth.up, "-inf": found.growth.down},
+        "parity": found.parity,
+        "parameters": list(found.parameters),
+        "nishimori": condition is not None,
+        "nishimori_condition": None if condition is None else {"a": str(condition.a), "c": str(condition.c)},
+        "row_sum": None if found.properties.row_sum is None else unparse(found.properties.row_sum),
+        "homogeneous": None if found.homogeneous is None else str(found.homogeneous),
+        "parameter_values": suite.parameters,
+        "suite_tokens": suite.tokens,
+        "properties": {name: verdict.outcome for name, verdict in verdicts.items()},
+        "details": {name: verdict.detail for name, verdict in verdicts.items() if verdict.detail},
+        "witnesses": {name: claim.witness for name, claim in claims.items() if claim.witness},
+        "warnings": _warnings(found.growth.positive, claims, verdicts),
+    }
+
+
+def _warnings(free: tuple[str, ...], claims: Mapping[str, Any], verdicts: Mapping[str, Any]) -> list[str]:
+    failed = [f"property {n} failed: {v.detail}" for n, v in verdicts.items() if v.outcome == "failed"]
+    undecided = [f"{n} could be neither proved nor refuted" for n, c in claims.items() if c.holds is None]
+    assumed = [f"growth is for positive {', '.join(free)}"] if free else []
+    return failed + undecided + assumed
+
+
+def failed(result: Mapping[str, Any]) -> bool:
+    """Whether some property failed."""
+    return "failed" in result["properties"].values()
+
+
+def as_text(result: Mapping[str, Any]) -> str:
+    """The report as a table."""
+    lines = [f"{result['activation']}, task {result['task']}", ""]
+    width = max(len(name) for name in (*FACTS, *result["properties"]))
+    for name in FACTS:
+        lines.append(f"{name:<{width}}  {_shown(result[name])}{_remark(result['witnesses'].get(name))}")
+    lines += ["", f"property suite at {result['suite_tokens']} tokens"]
+    for name, outcome in result["properties"].items():
+        lines.append(f"{name:<{width}}  {outcome}{_remark(result['details'].get(name))}")
+    return "\n".join(lines)
+
+
+def _remark(text: str | None) -> str:
+    return f"  ({text})" if text else ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_shown(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return (
+        {True: "yes", False: "no", None: "-"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+    )

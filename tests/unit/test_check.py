@@ -1,0 +1,211 @@
+"""`check`: its report and exit status, and a suite each of whose properties can fail."""
+
+import json
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+import sympy as sp
+from click.testing import CliRunner
+
+import validation.properties as suite
+from replicode.check import as_text, check, failed
+from replicode.cli import main
+from theory.activation import activation
+from theory.analysis import analysis
+from theory.nodes import W, X
+from theory.properties import Claim
+
+KEYS = "equivariant normalised shift_invariant elementwise smooth kinks growth parity parameters nishimori properties"
+
+
+def _ran(*arguments):
+    done = CliRunner().invoke(main, ["check", *arguments])
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def test_softmax_on_the_command_line():
+    done = _ran("softmax", "--json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0 and done.stderr == "" and set(KEYS.split()) <= set(found)
+    assert found["schema"] == "replicode/check/1"
+    assert found["equivariant"] and found["normalised"] and found["shift_invariant"] and found["nishimori"]
+    assert not found["elementwise"] and found["smooth"] and found["kinks"] == [] and found["parity"] == "none"
+    assert found["growth"] == {"+inf": "bounded", "-inf": "bounded"} and found["row_sum"] == "1"
+    absent = {n for n, outcome in found["properties"].items() if outcome == "not applicable"}
+    assert absent == {"reflection", "scale covariance"} and "failed" not in found["properties"].values()
+
+
+def test_what_is_not_meant_to_hold_is_not_applicable():
+    found = check("exp(x)/sum(exp(x)) + 0.01*x")
+    assert not failed(found) and found["normalised"] is False and found["nishimori"] is False
+    for name in ("normalisation", "shift invariance", "ridge limit"):
+        assert found["properties"][name] == "not applicable"
+    for name in ("equivariance", "gradient identity", "jacobian identity", "generated code"):
+        assert found["properties"][name] == "passed"
+    assert "the sum is" in as_text(found)
+
+
+def test_kinks():
+    done = _ran("relu(x - c)", "--param", "c=0.5", "--tokens", "3")
+    assert done.exit_code == 0 and "x = c" in done.stdout and "property suite at 3 tokens" in done.stdout
+    found = check("relu")
+    assert found["kinks"] == ["x = 0"] and not found["smooth"] and found["homogeneous"] == "1"
+    assert found["properties"]["scale covariance"] == "passed"
+    assert found["properties"]["residual is the gradient of the free energy"] == "not applicable"
+
+
+@pytest.mark.parametrize("arguments", [["1/x"], ["softmaxx"], ["softmax", "--tokens", "0"], ["erf", "--param", "b=1"]])
+def test_bad_input(arguments):
+    done = _ran(*arguments)
+    assert done.exit_code == 2 and done.stdout == "" and "allowed is" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    act = activation("softmax")
+    return suite.subject(act, "spiked", None, analysis(act))
+
+
+def _outcome(name, of):
+    with mpmath.workdps(suite.DIGITS):
+        return suite.PROPERTIES[name](of).outcome
+
+
+def _replaced(kernel, change):
+    """A kernel whose output expressions are changed."""
+    outputs = tuple(replace(o, value=change(o)) for o in kernel.outputs)
+    return replace(kernel, outputs=outputs)
+
+
+def _with(of, name, change):
+    return replace(of, kernels={**of.kernels, name: _replaced(of.kernels[name], change)})
+
+
+def _added(name, amount):
+    """A change of one output by an amount: on the diagonal where it is a matrix."""
+
+    def change(output):
+        if output.name != name:
+            return output.value
+        matrix = hasattr(output.value, "diagonal")
+        return replace(output.value, diagonal=output.value.diagonal + amount) if matrix else output.value + amount
+
+    return change
+
+
+TINY, SMALL, Y = sp.Rational(1, 10**12), sp.Rational(1, 10**6), sp.Symbol("y", real=True)
+
+
+@pytest.mark.parametrize(
+    "name, kernel, change",
+    [
+        ("sigma as typed", "sigma", _added("sigmas", sp.Rational(1, 10**20))),
+        ("normalisation", "sigma", _added("sigmas", TINY * X)),
+        ("shift invariance", "sigma", _added("sigmas", TINY * X)),
+        ("pullback", "pullback", _added("slope", TINY * W)),
+        ("gradient identity", "gradient", _added("slope", TINY * X)),
+        ("gradient identity", "gradient", _added("gain", TINY)),
+        ("gradient identity", "gradient", _added("value", TINY)),
+        ("jacobian identity", "curvatures", _added("h", TINY)),
+        ("jacobian identity", "curvatures", _added("c", TINY)),
+        ("jacobian identity", "curvatures", _added("e", TINY)),
+        ("sign symmetry", "gradient", _added("value", TINY * Y)),
+        ("sign symmetry", "gradient", _added("slope", TINY * Y)),
+        ("generated code", "sigma", _added("sigmas", SMALL)),
+        ("generated code", "curvatures", _added("h", SMALL)),
+        ("generated code", "gradient", _added("residual_loss", SMALL)),
+    ],
+)
+def test_a_broken_kernel_fails(softmax, name, kernel, change):
+    assert _outcome(name, softmax) == "passed"
+    assert _outcome(name, _with(softmax, kernel, change)) == "failed"
+
+
+class _LastToken(suite.Subject):
+    """A subject whose sigma treats the last token differently."""
+
+    def sigma(self, x):
+        values = super().sigma(x)
+        return [*values[:-1], values[-1] * (1 + mpmath.mpf("1e-20"))]
+
+
+class _FirstToken(suite.Subject):
+    """A subject whose loss sees the first token."""
+
+    def run(self, name, **fields):
+        found = super().run(name, **fields)
+        return {**found, "value": found["value"] + fields["x"][0]}
+
+
+@pytest.mark.parametrize("name, broken", [("equivariance", _LastToken), ("token permutation of the loss", _FirstToken)])
+def test_a_distinguished_token_fails(softmax, name, broken):
+    parts = (softmax.activation, softmax.tokens, softmax.analysis, softmax.kernels, softmax.modules)
+    assert _outcome(name, softmax) == "passed"
+    assert _outcome(name, broken(*parts)) == "failed"
+
+
+def test_wrong_claims_of_symmetry_fail(softmax):
+    wrong = replace(softmax, analysis=replace(softmax.analysis, parity="odd", homogeneous=sp.Integer(1)))
+    assert _outcome("reflection", softmax) == _outcome("scale covariance", softmax) == "not applicable"
+    assert _outcome("reflection", wrong) == _outcome("scale covariance", wrong) == "failed"
+    off = replace(softmax.analysis.properties, row_sum=sp.Integer(2))
+    assert _outcome("normalisation", replace(softmax, analysis=replace(softmax.analysis, properties=off))) == "failed"
+    linear = activation("linear")
+    found = replace(analysis(linear), shift_invariant=Claim(True))
+    assert _outcome("shift invariance", suite.subject(linear, "spiked", None, found)) == "failed"
+
+
+class _Wrapped:
+    """A generated module with one function changed."""
+
+    def __init__(self, module, **changed):
+        self.__dict__.update(vars(module) | changed)
+
+
+@pytest.mark.parametrize(
+    "name, function, change",
+    [
+        ("residual is the gradient of the free energy", "free_energy_gradient", lambda v: v * np.linspace(1, 1.01, 12)),
+        ("residual is the gradient of the free energy", "free_energy_value", lambda v: 1.01 * v),
+        ("stein form is the derivative form", "conjugates_from_rates", lambda v: 1.01 * v),
+        ("ridge limit", "free_energy", lambda v: 1.01 * v),
+        ("ridge limit", "residual", lambda v: v * np.linspace(1, 1.01, 12)),
+    ],
+)
+def test_a_broken_solver_fails(softmax, name, function, change):
+    tokens = 1 if name == "ridge limit" else 2
+    module = softmax.modules(tokens)
+    kept = getattr(module, function)
+    broken = _Wrapped(module, **{function: lambda *a, **k: change(kept(*a, **k))})
+    assert _outcome(name, softmax) == "passed"
+    assert _outcome(name, replace(softmax, modules=lambda _: broken)) == "failed"
+
+
+def test_failures_set_the_exit_status(monkeypatch, softmax):
+    verdicts = {"equivariance": suite.Verdict("failed", "off by 1"), "pullback": suite.PASSED}
+    monkeypatch.setattr(suite, "subject", lambda *_: softmax)
+    monkeypatch.setattr(suite, "outcomes", lambda _: verdicts)
+    done, table = _ran("softmax", "--json"), _ran("softmax")
+    assert done.exit_code == table.exit_code == 1
+    assert "property equivariance failed: off by 1" in done.stderr and "failed  (off by 1)" in table.stdout
+    assert json.loads(done.stdout)["properties"] == {"equivariance": "failed", "pullback": "passed"}
+
+
+def test_without_a_module_or_points_nothing_is_claimed(softmax):
+    bare = replace(softmax, modules=lambda _: None)
+    for name in ("generated code", "residual is the gradient of the free energy", "ridge limit"):
+        assert _outcome(name, bare) == "not applicable"
+
+
+def test_a_task_that_couples_the_scores_keeps_the_kernels():
+    found = check("softmax", task="max")
+    assert found["nishimori"] and found["properties"]["gradient identity"] == "passed"
+    assert not failed(found)
+
+
+def test_every_property_states_its_identity():
+    assert all(run.__doc__ for run in suite.PROPERTIES.values())
