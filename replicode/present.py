@@ -1,54 +1,115 @@
-"""Presentation of a derived system: JSON, text, Markdown and LaTeX of the same numbered chain."""
+"""Presentation of a derivation: one `Derivation` of a system at a level, as JSON, text, Markdown and LaTeX.
+
+Steps and equations keep their expressions until they are written; long ones are shown with common parts abbreviated,
+the JSON has them in full.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import sympy as sp
 
+from theory.chain import SIGMA_SIGMA, SIGMA_W, population_chain
+from theory.channel import N, U
 from theory.model import V
 from theory.nodes import L, TokenSum, X
-from theory.population import PopulationRisk, population_risk
-from theory.saddle import SaddleSystem
+from theory.notation import is_plain, latex, meaning, parameter_symbols, tex, text
+from theory.population import population_risk
+from theory.replica import Step
+from theory.saddle import Reduction, SaddleSystem
+from theory.tokens import Definition
 
-MEANINGS = {
-    "m_k": "overlap k.k*/D",
-    "q_k": "overlap k.k/D",
-    "V_k": "beta (diagonal - off-diagonal) of the k overlaps",
-    "m_v": "overlap v.v*/D",
-    "q_v": "overlap v.v/D",
-    "V_v": "beta (diagonal - off-diagonal) of the v overlaps",
-    "alpha": "samples per dimension N/D",
-    "nu": "signal strength",
-    "noise": "standard deviation of the label noise",
-    "L": "number of tokens",
-    "EM": "average of the Moreau envelope M",
-    "E": "average over the fields of one sequence",
-    "TokenSum": "sum over the tokens, with x and w bound",
-    "x": "score of a token at the prox",
-    "w": "value field w_z of a token",
-    "y": "label",
-}
+W_CHI = sp.Symbol("w_chi", real=True)
+Abbreviations = list[tuple[sp.Symbol, sp.Expr]]
+_SHORT = 40
+_LONG = 110
+_ROW = 260
+_TRIVIAL = 2
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
-def derivation(system: SaddleSystem, level: str) -> dict[str, Any]:
-    """The JSON object of `derive`; expressions are in SymPy syntax."""
+@dataclass(frozen=True)
+class Jacobian:
+    """diag(diagonal) + sum of outer products over the tokens, with the definitions that they use."""
+
+    diagonal: sp.Expr
+    outers: tuple[tuple[sp.Expr, sp.Expr], ...]
+    where: tuple[Definition, ...]
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """What is shown of a system at one level."""
+
+    level: str
+    activation: str
+    parameters: tuple[str, ...]
+    task: str
+    tokens: int | None
+    free_energy: sp.Expr
+    equations: Mapping[str, sp.Expr]
+    prox: sp.Expr | None
+    jacobian: Jacobian | None
+    inverse_map: sp.Expr | None
+    reductions: tuple[Reduction, ...]
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def shown_steps(self) -> list[tuple[Step, Abbreviations, sp.Expr, sp.Expr]]:
+        """Each step with its sides abbreviated."""
+        return [(s, *_sides(s)) for s in self.steps]
+
+    def _repr_markdown_(self) -> str:
+        return as_markdown(self)
+
+
+def derivation(system: SaddleSystem, level: str = "rs") -> Derivation:
+    """The derivation of a system at the level `rs` or `population`."""
     if level == "population":
-        return _population(system, population_risk(system.task))
+        return _population(system)
     inverse = inverse_map(system)
-    return {
-        "level": level,
-        "activation": system.activation.text,
-        "task": system.task.text,
-        "tokens": system.tokens,
-        "symbols": MEANINGS,
-        "free_energy": str(system.free_energy),
-        "equations": {name: str(expr) for name, expr in system.equations().items()},
-        "prox": str(inverse - sp.Symbol("w_chi", real=True)),
-        "inverse_map": str(inverse),
-        "reductions": [{"name": r.name, "statement": r.statement} for r in system.reductions],
-        "steps": [{"rule": s.rule, "lhs": str(s.lhs), "rhs": str(s.rhs)} for s in system.steps],
+    derived = {f"{name}_derivative_form": e for name, e in system.derivative_equations().items()}
+    return _derivation(
+        system,
+        level=level,
+        free_energy=system.free_energy,
+        equations=system.equations() | derived,
+        prox=inverse - W_CHI,
+        jacobian=prox_jacobian(system),
+        inverse_map=inverse,
+        steps=system.steps,
+    )
+
+
+def _population(system: SaddleSystem) -> Derivation:
+    risk = population_risk(system.task)
+    equations = {
+        "risk": risk.on_manifold,
+        "hidden_score_mean": risk.score_mean,
+        "hidden_score_variance": risk.score_variance,
+        "risk_integrand_hidden": risk.hidden,
+        "risk_integrand_idle": risk.idle,
+        "bias_idle": risk.bias,
     }
+    steps = population_chain(system, risk)
+    return _derivation(system, level="population", free_energy=risk.on_manifold, equations=equations, steps=steps)
+
+
+def _derivation(system: SaddleSystem, **found: Any) -> Derivation:
+    empty = {"prox": None, "jacobian": None, "inverse_map": None}
+    return Derivation(
+        activation=system.activation.text,
+        parameters=system.activation.parameters,
+        task=system.task.text,
+        tokens=system.tokens,
+        reductions=system.reductions,
+        **(empty | found),
+    )
 
 
 def inverse_map(system: SaddleSystem) -> sp.Expr:
@@ -57,91 +118,304 @@ def inverse_map(system: SaddleSystem) -> sp.Expr:
     for definition in reversed((*system.loss.value_definitions, *system.loss.gradient_definitions)):
         body = TokenSum(definition.expr) if definition.kind == "sum" else definition.expr
         expr = expr.xreplace({definition.symbol: body})
-    return expr if system.tokens is None else expr.xreplace({L: sp.Integer(system.tokens)})
+    return expr.xreplace({L: system.length})
 
 
-def _population(system: SaddleSystem, risk: PopulationRisk) -> dict[str, Any]:
+def prox_jacobian(system: SaddleSystem) -> Jacobian:
+    """I + V_k Hessian of the loss away from kinks, diagonal plus outer products for any number of tokens."""
+    loss, v, block = system.loss, V["k"], system.loss.hessian_xx
+    names = {U: SIGMA_W, N: SIGMA_SIGMA, L: system.length}
+
+    def shown(expr: sp.Expr) -> sp.Expr:
+        return expr.replace(sp.DiracDelta, lambda *_: sp.S.Zero).xreplace(names)
+
+    defined = (*loss.value_definitions, *loss.gradient_definitions, *loss.hessian_definitions)
+    needed = set().union(block.diagonal.free_symbols, *(e.free_symbols for pair in block.outers for e in pair))
+    where = []
+    for definition in reversed(defined):
+        if definition.symbol in needed:
+            needed |= definition.expr.free_symbols
+            symbol = names.get(definition.symbol, definition.symbol)
+            where.append(Definition(symbol, definition.kind, shown(definition.expr)))
+    outers = tuple((v * shown(left), shown(right)) for left, right in block.outers)
+    return Jacobian(1 + v * shown(block.diagonal), outers, tuple(reversed(where)))
+
+
+def as_json(found: Derivation) -> dict[str, Any]:
+    """The JSON object of `derive`; expressions are in SymPy syntax, those of the steps without functions of our own."""
+    shown: dict[str, Any] = {
+        "level": found.level,
+        "activation": found.activation,
+        "task": found.task,
+        "tokens": found.tokens,
+        "free_energy": str(found.free_energy),
+        "equations": {name: str(e) for name, e in found.equations.items()},
+        "prox": None if found.prox is None else str(found.prox),
+        "prox_jacobian": None if found.jacobian is None else _jacobian_json(found.jacobian),
+        "inverse_map": None if found.inverse_map is None else str(found.inverse_map),
+        "reductions": [{"name": r.name, "statement": r.statement} for r in found.reductions],
+        "parts": [{"title": title, "first": first} for title, first in _parts(found.steps)],
+        "steps": [{"rule": s.rule, "lhs": text(s.lhs), "rhs": text(s.rhs)} for s in found.steps],
+    }
+    return {"symbols": symbols_of(shown, found.parameters), **shown}
+
+
+def _jacobian_json(jacobian: Jacobian) -> dict[str, Any]:
     return {
-        "level": "population",
-        "activation": system.activation.text,
-        "task": system.task.text,
-        "tokens": system.tokens,
-        "symbols": MEANINGS | {"A": "E[sigma_eps]", "B": "E[sum_l sigma_l^2]"},
-        "free_energy": str(risk.on_manifold),
-        "equations": {
-            "risk": str(risk.on_manifold),
-            "hidden_score_mean": str(risk.score_mean),
-            "hidden_score_variance": str(risk.score_variance),
-            "risk_integrand_hidden": str(risk.hidden),
-            "risk_integrand_idle": str(risk.idle),
-            "bias_idle": str(risk.bias),
-        },
-        "prox": None,
-        "inverse_map": None,
-        "reductions": [{"name": r.name, "statement": r.statement} for r in system.reductions],
-        "steps": [],
+        "diagonal": str(jacobian.diagonal),
+        "outer": [[str(left), str(right)] for left, right in jacobian.outers],
+        "where": [{"name": d.symbol.name, "kind": d.kind, "expression": str(d.expr)} for d in jacobian.where],
     }
 
 
-def as_text(found: dict[str, Any], markdown: bool = False) -> str:
-    """The derivation as numbered lines."""
-    code = "`" if markdown else ""
-    head = "## " if markdown else ""
-    lines = [
-        f"{'# ' if markdown else ''}{found['activation']}, task {found['task']}, level {found['level']}",
-        "",
-    ]
-    lines += [f"{head}Free energy", "", f"{code}{found['free_energy']}{code}", "", f"{head}Equations", ""]
-    lines += [f"- {code}{name} = {expr}{code}" for name, expr in found["equations"].items()]
-    if found["inverse_map"]:
-        lines += ["", f"{head}Inverse map of the prox", "", f"{code}w_chi = {found['inverse_map']}{code}"]
-    lines += ["", f"{head}Reductions", ""] + [f"- {r['name']}: {r['statement']}" for r in found["reductions"]]
-    lines += ["", f"{head}Steps", ""]
-    for number, step in enumerate(found["steps"], 1):
-        lines += [
-            f"{number}. {step['rule']}",
-            f"   {code}{step['lhs']}{code}",
-            f"   = {code}{step['rhs']}{code}",
-        ]
+def _parts(steps: Iterable[Step]) -> list[tuple[str, int]]:
+    """The headings with the number of their first step."""
+    firsts: dict[str, int] = {}
+    for number, step in enumerate(steps, 1):
+        firsts.setdefault(step.part, number)
+    return list(firsts.items())
+
+
+def symbols_of(shown: Mapping[str, Any], parameters: Iterable[str]) -> dict[str, str]:
+    """What every name in the expressions means: of the notation, of the activation, or SymPy's own, left out."""
+    renamed = {new.name: old.name for old, new in parameter_symbols(parameters).items()}
+    own = {p: "parameter of the activation" for p in parameters}
+    own |= {new: f"parameter {old} of the activation, under another name in the steps" for new, old in renamed.items()}
+    names = {n for written in _written(shown) for n in _NAME.findall(written)}
+    found: dict[str, str] = {}
+    for name in sorted(names):
+        explained = own.get(name) or meaning(name)
+        if explained:
+            found[name] = explained
+        elif is_plain(name) and name not in _FUNCTIONS:
+            raise AssertionError(f"{name} has no entry in the notation")
+    return found
+
+
+_FUNCTIONS = ("sigmoid", "softplus", "relu", "step", "erfcx", "ierfcx", "log_ndtr")
+
+
+def _written(shown: Mapping[str, Any]) -> list[str]:
+    """Every expression of the JSON object, as text."""
+    jacobian = shown["prox_jacobian"]
+    written = [shown["free_energy"], *shown["equations"].values(), shown["prox"] or "", shown["inverse_map"] or ""]
+    written += [name for name in shown["equations"] if meaning(name)]
+    written += [s[side] for s in shown["steps"] for side in ("lhs", "rhs")]
+    if jacobian:
+        written += [jacobian["diagonal"], *(e for pair in jacobian["outer"] for e in pair)]
+        written += [f"{d['name']} {d['expression']}" for d in jacobian["where"]]
+    return written
+
+
+def _sides(step: Step) -> tuple[Abbreviations, sp.Expr, sp.Expr]:
+    short, (lhs, rhs) = abbreviated(step.lhs, step.rhs)
+    return short, lhs, rhs
+
+
+def abbreviated(*sides: sp.Expr) -> tuple[Abbreviations, list[sp.Expr]]:
+    """Abbreviations and the expressions in terms of them; short expressions are left alone.
+
+    Sums over tokens and derivatives bind their variables, so they are named (T_i, F_i) before common parts (P_i) are.
+    """
+    size = sum(sp.count_ops(e) for e in sides)
+    if size <= _SHORT or any(e.has(sp.Integral) for e in sides):
+        return [], list(sides)
+    sums, summed = _without_sums(list(sides)) if size > _LONG else ([], list(sides))
+    functions: dict[sp.Expr, sp.Symbol] = {}
+    rates: dict[sp.Expr, sp.Symbol] = {}
+    for rate in sorted(set().union(*(e.atoms(sp.Derivative) for e in summed)), key=sp.default_sort_key):
+        function = functions.setdefault(rate.expr, sp.Symbol(f"F_{len(functions) + 1}", real=True))
+        variables = ", ".join(v.name for v in rate.variables)
+        rates[rate] = sp.Symbol(f"diff({function.name}, {variables})", real=True)
+    opaque = [e.xreplace(rates) for e in summed]
+    parts, reduced = _common([*functions, *opaque]) if size > _LONG else ([], [*functions, *opaque])
+    named = list(zip(functions.values(), reduced))
+    return [*sums, *parts, *named], reduced[len(named) :]
+
+
+def _without_sums(exprs: list[sp.Expr]) -> tuple[Abbreviations, list[sp.Expr]]:
+    """Token sums by symbols, innermost first."""
+    named: Abbreviations = []
+    while nodes := set().union(*(e.atoms(TokenSum) for e in exprs)):
+        innermost = sorted((n for n in nodes if not n.args[0].has(TokenSum)), key=sp.default_sort_key)
+        symbols = {n: sp.Symbol(f"T_{len(named) + i + 1}", real=True) for i, n in enumerate(innermost)}
+        named += [(symbol, node) for node, symbol in symbols.items()]
+        exprs = [e.xreplace(symbols) for e in exprs]
+    return named, exprs
+
+
+def _common(exprs: list[sp.Expr]) -> tuple[Abbreviations, list[sp.Expr]]:
+    """Common parts worth a name, numbered in order."""
+    found, reduced = sp.cse(exprs, symbols=sp.numbered_symbols("common", cls=sp.Dummy, real=True))
+    names: dict[sp.Symbol, sp.Expr] = {}
+    kept: Abbreviations = []
+    for dummy, e in found:
+        part = e.xreplace(names)
+        worth = sp.count_ops(part) > _TRIVIAL
+        names[dummy] = sp.Symbol(f"P_{len(kept) + 1}", real=True) if worth else part
+        if worth:
+            kept.append((names[dummy], part))
+    return kept, [e.xreplace(names) for e in reduced]
+
+
+def as_text(found: Derivation) -> str:
+    """The derivation as numbered lines of SymPy syntax."""
+    lines = [f"{found.activation}, task {found.task}, {_token_words(found)}, level {found.level}", ""]
+    lines += ["Free energy" if found.level == "rs" else "Risk", "", f"    {found.free_energy}", "", "Equations", ""]
+    lines += [f"    {name} = {e}" for name, e in found.equations.items()]
+    if found.jacobian:
+        lines += ["", "Prox: stationarity in the score x of a token, zero at", "", f"    {found.prox}"]
+        lines += ["", "Inverse map of the prox", "", f"    w_chi = {found.inverse_map}"]
+        lines += ["", "Jacobian of the inverse map: diagonal, then outer products token i x token j", ""]
+        lines += [f"    diagonal  {found.jacobian.diagonal}"]
+        lines += [f"    outer     ({left}) x ({right})" for left, right in found.jacobian.outers]
+        lines += [f"    where     {d.symbol} = {_definition(d, str)}" for d in found.jacobian.where]
+    lines += ["", "Reductions", "", *[f"    {r.name}: {r.statement}" for r in found.reductions]]
+    parts = {first: title for title, first in _parts(found.steps)}
+    for number, (step, short, lhs, rhs) in enumerate(found.shown_steps, 1):
+        if number in parts:
+            lines += ["", parts[number], ""]
+        lines += [f"{number:>3}. {step.rule}", f"       {text(lhs)}", f"     = {text(rhs)}"]
+        lines += [f"       {s} = {text(e)}" for s, e in short]
     return "\n".join(lines)
 
 
-def as_latex(system: SaddleSystem) -> str:
-    """A LaTeX document of the derivation; every equation is in a box that shrinks to the line."""
-    body = [_equation("f", system.free_energy)]
-    body += [_equation(_name(name), expr) for name, expr in system.equations().items()]
-    steps = [rf"\item {_escaped(s.rule)} {_display(sp.Eq(s.lhs, s.rhs, evaluate=False))}" for s in system.steps]
+def _token_words(found: Derivation) -> str:
+    return "any number of tokens" if found.tokens is None else f"{found.tokens} tokens"
+
+
+def _definition(definition: Definition, shown: Callable[[sp.Expr], str]) -> str:
+    return shown(TokenSum(definition.expr) if definition.kind == "sum" else definition.expr)
+
+
+@dataclass(frozen=True)
+class _Page:
+    """How a document is marked up."""
+
+    heading: Callable[[str], str]
+    words: Callable[[str], str]
+    display: Callable[[str], str]
+    item: Callable[[int, str], str]
+    label: Callable[[str], str]
+
+
+def _body(found: Derivation, page: _Page) -> list[str]:
+    """Free energy, equations, prox, reductions and the numbered chain, in LaTeX mathematics."""
+    energy = "f" if found.level == "rs" else r"{\rm risk}"
+    lines = [page.heading("Free energy" if found.level == "rs" else "Risk")]
+    lines += [page.display(_equation(energy, found.free_energy)), page.heading("Equations")]
+    for name, e in found.equations.items():
+        lines += [page.label(name), page.display(_equation(_left(name), e))]
+    lines += _prox_lines(found, page) if found.jacobian else []
+    lines += [page.heading("Reductions")]
+    lines += [page.words(f"{r.name}: {r.statement}") for r in found.reductions]
+    parts = {first: title for title, first in _parts(found.steps)}
+    for number, (step, short, lhs, rhs) in enumerate(found.shown_steps, 1):
+        lines += [page.heading(parts[number])] if number in parts else []
+        lines += [page.item(number, step.rule), page.display(_equation(latex(lhs), rhs))]
+        lines += [page.words("where"), *_definitions(short, page)] if short else []
+    return lines
+
+
+def _equation(left: str, right: sp.Expr) -> str:
+    """left = right, the terms of a long right side over several rows."""
+    if len(left) + len(latex(right)) <= _ROW:
+        return f"{left} = {latex(right)}"
+    rows: list[str] = []
+    for term in right.as_ordered_terms():
+        shown = latex(term)
+        sign = "" if shown.startswith("-") else "+ "
+        if rows and len(rows[-1]) + len(shown) <= _ROW:
+            rows[-1] += f" {sign}{shown}"
+        else:
+            rows.append(f"{sign}{shown}" if rows else shown)
+    indented = r" \\ & \quad ".join(rows)
+    return rf"\begin{{aligned}} & {left} \\ & = {indented} \end{{aligned}}"
+
+
+def _definitions(short: Abbreviations, page: _Page) -> list[str]:
+    """Abbreviations, several to a line while they are short."""
+    lines: list[str] = []
+    row = ""
+    for symbol, e in short:
+        entry = _equation(latex(symbol), e)
+        if row and len(row) + len(entry) > 200:
+            lines.append(page.display(row))
+            row = ""
+        row = rf"{row},\quad {entry}" if row else entry
+    return [*lines, page.display(row)]
+
+
+def _prox_lines(found: Derivation, page: _Page) -> list[str]:
+    jacobian = found.jacobian
+    if jacobian is None or found.prox is None or found.inverse_map is None:
+        return []
+    short, (inverse,) = abbreviated(found.inverse_map)
+    outers = [rf"\left({latex(a)}\right)_i \left({latex(b)}\right)_j" for a, b in jacobian.outers]
+    lines = [
+        page.heading("Prox"),
+        page.words("the score x at the prox solves this stationarity; read from right to left, the inverse map:"),
+        page.display(_equation(latex(W_CHI), inverse)),
+        *([page.words("where"), *_definitions(short, page)] if short else []),
+        page.words("Jacobian of the inverse map, diagonal plus outer products over the tokens i and j:"),
+        page.display(rf"J_{{ij}} = \delta_{{ij}} \left({latex(jacobian.diagonal)}\right)_i"),
+        *[page.display(rf"\qquad + {outer}") for outer in outers],
+    ]
+    where = [(d.symbol, TokenSum(d.expr) if d.kind == "sum" else d.expr) for d in jacobian.where]
+    return [*lines, *([page.words("where"), *_definitions(where, page)] if where else [])]
+
+
+def _left(name: str) -> str:
+    """The left side of a named equation."""
+    stem = name.removesuffix("_derivative_form")
+    return tex(stem) if meaning(stem) else r"\text{" + name.replace("_", " ") + "}"
+
+
+def as_markdown(found: Derivation) -> str:
+    """The derivation in Markdown with LaTeX mathematics, as notebooks render it."""
+    page = _Page(
+        heading=lambda title: f"## {title}",
+        words=_markdown,
+        display=lambda mathematics: f"$$\n{mathematics}\n$$",
+        item=lambda number, rule: f"**{number}.** {_markdown(rule)}",
+        label=lambda name: f"`{name}`",
+    )
+    title = f"# `{found.activation}`, task `{found.task}`, {_token_words(found)}, level {found.level}"
+    return "\n\n".join([title, *_body(found, page)]) + "\n"
+
+
+def _markdown(words: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]<>|^])", r"\\\1", words)
+
+
+def as_latex(found: Derivation) -> str:
+    """A LaTeX document of the derivation; every display shrinks to the width of the line."""
+    page = _Page(
+        heading=lambda title: rf"\subsection*{{{_escaped(title)}}}",
+        words=lambda words: rf"\par\noindent {_escaped(words)}",
+        display=lambda mathematics: rf"\[\adjustbox{{max width=\linewidth}}{{$\displaystyle {mathematics}$}}\]",
+        item=lambda number, rule: rf"\par\medskip\noindent\textbf{{{number}.}} {_escaped(rule)}",
+        label=lambda name: r"\par\noindent derivative form:" if name.endswith("_derivative_form") else "",
+    )
+    subject = [found.activation, f"task {found.task}", f"{_token_words(found)}, level {found.level}"]
     return "\n".join(
         [
             r"\documentclass{article}",
-            r"\usepackage{amsmath,adjustbox}",
+            r"\usepackage[margin=2cm]{geometry}",
+            r"\usepackage{amsmath,amssymb,adjustbox}",
             r"\begin{document}",
-            rf"\section*{{Replica theory of \texttt{{{_escaped(system.activation.text)}}}}}",
-            r"\subsection*{Free energy and saddle-point equations}",
-            *body,
-            r"\subsection*{Derivation}",
-            r"\begin{enumerate}",
-            *steps,
-            r"\end{enumerate}",
+            r"\section*{Replica theory}",
+            *[rf"\par\noindent\adjustbox{{max width=\linewidth}}{{\texttt{{{_escaped(s)}}}}}" for s in subject],
+            *_body(found, page),
             r"\end{document}",
+            "",
         ]
     )
 
 
-def _name(name: str) -> str:
-    return str(sp.latex(sp.Symbol(name.replace("_derivative_form", "_deriv"))))
+_SPECIAL = {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"$\sim$"}
+_SPECIAL |= {c: rf"\{c}" for c in "_&%#${}"} | {c: f"${c}$" for c in "<>|"}
 
 
-def _equation(left: str, expr: sp.Expr) -> str:
-    return rf"\[\adjustbox{{max width=\linewidth}}{{$\displaystyle {left} = {sp.latex(expr)}$}}\]"
-
-
-def _display(expr: sp.Basic) -> str:
-    return rf"\[\adjustbox{{max width=\linewidth}}{{$\displaystyle {sp.latex(expr)}$}}\]"
-
-
-def _escaped(text: str) -> str:
-    special = {"_": r"\_", "^": r"\^{}", "&": r"\&", "%": r"\%", "#": r"\#", "->": r"$\to$"}
-    for plain, escaped in special.items():
-        text = text.replace(plain, escaped)
-    return text
+def _escaped(words: str) -> str:
+    return r"$\to$".join("".join(_SPECIAL.get(c, c) for c in part) for part in words.split("->"))

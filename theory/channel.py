@@ -11,37 +11,29 @@ from dataclasses import dataclass
 import sympy as sp
 
 from theory.model import RESIDUAL, Model, V, Y
-from theory.replica import Step
 
 U = sp.Symbol("U", real=True)
 N = sp.Symbol("N", nonnegative=True)
+AMPLITUDE = sp.Symbol("a_z", real=True)
 
 
 @dataclass(frozen=True)
 class ValueElimination:
-    """min over z of |z - w_z|^2/(2 V_v) + loss(y - sigma.z), as functions of U, N, y and V_v."""
+    """min over z = w_z + a sigma of |z - w_z|^2/(2 V_v) + loss(y - sigma.z), as functions of U, N, y and V_v."""
 
+    objective: sp.Expr
+    amplitude: sp.Expr
     envelope: sp.Expr
     residual: sp.Expr
     field_gain: sp.Expr
-    steps: tuple[Step, ...]
 
 
 def eliminate_values(model: Model) -> ValueElimination:
     """Solve the stationarity in a; G_v = (z - w_z)/V_v = field_gain * sigma, and the prox residual is y - sigma.z."""
     model.loss_curvature()
     v = V["v"]
-    a = sp.Symbol("a", real=True)
-    objective = a**2 * N / (2 * v) + model.loss.subs(RESIDUAL, Y - U - a * N)
-    (solution,) = sp.solve(sp.cancel(sp.diff(objective, a) / N), a)
-    envelope = sp.factor(sp.simplify(objective.subs(a, solution)))
+    objective = AMPLITUDE**2 * N / (2 * v) + model.loss.subs(RESIDUAL, Y - U - AMPLITUDE * N)
+    (solution,) = sp.solve(sp.cancel(sp.diff(objective, AMPLITUDE) / N), AMPLITUDE)
+    envelope = sp.factor(sp.simplify(objective.subs(AMPLITUDE, solution)))
     residual = sp.factor(Y - U - solution * N)
-    steps = (
-        Step(
-            "value channel eliminated: stationarity in z = w_z + a sigma",
-            sp.diff(objective, a).subs(a, solution),
-            sp.S.Zero,
-        ),
-        Step("value channel eliminated: the envelope", objective.subs(a, solution), envelope),
-    )
-    return ValueElimination(envelope, residual, sp.factor(solution / v), steps)
+    return ValueElimination(objective, solution, envelope, residual, sp.factor(solution / v))

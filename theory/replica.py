@@ -2,7 +2,8 @@
 
 RS matrices are a I + b J of symbolic size n, so that determinants, inverses and the limit n -> 0 are exact algebra. On
 the channel the two limits are named rules, `n -> 0` (E[Z^n] = 1 + n E[log Z] + ...) and `Laplace` (beta -> infinity),
-and `gaussian_channel` carries both out explicitly where everything is Gaussian, as their check.
+and `gaussian_channel` carries both out explicitly where everything is Gaussian, as their check. What is handed on keeps
+the intermediate expressions, from which chain.py writes the derivation down.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from theory.model import LAMBDA, LAMBDAS, MH, QH, VH, M, Model, Q, V
+from theory.model import BLOCKS, LAMBDA, LAMBDAS, MH, QH, VH, M, Model, Q, V
 
-N_REPLICAS = sp.Symbol("n", positive=True)
-BETA = sp.Symbol("beta", positive=True)
+N_REPLICAS = sp.Symbol("n_rep", positive=True)
+BETA = sp.Symbol("beta_T", positive=True)
+MT, QT, VT = sp.symbols("mt qt Vt", positive=True)
+CHANNEL_V, CHANNEL_VARIANCE = sp.symbols("V d_w", positive=True)
+CHANNEL_FIELD, CHANNEL_Z = sp.symbols("u_w z", real=True)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One line of the derivation: by `rule`, `lhs` equals `rhs`."""
+    """One line of the derivation: by `rule`, `lhs` equals `rhs`; `part` is the heading it stands under."""
 
     rule: str
     lhs: sp.Expr
     rhs: sp.Expr
+    part: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class ReplicaMatrix:
 
 def per_replica(expr: sp.Expr) -> sp.Expr:
     """Rule n -> 0: the coefficient of n in an expression that vanishes at n = 0."""
-    return sp.simplify(sp.diff(expr, N_REPLICAS).subs(N_REPLICAS, 0))
+    return sp.diff(expr, N_REPLICAS).subs(N_REPLICAS, 0)
 
 
 def ground_state(free_entropy: sp.Expr) -> sp.Expr:
@@ -68,10 +73,19 @@ def ground_state(free_entropy: sp.Expr) -> sp.Expr:
 
 @dataclass(frozen=True)
 class PriorFreeEnergy:
-    """The regulariser's part of the free energy for one block, conjugate terms included."""
+    """The regulariser's part of the free energy for one block, conjugate terms included, with the way to it.
 
+    The replicated prior is exp(n log(2 pi)/2) / sqrt(det precision (1 - coupling)); `entropy` is its coefficient of n
+    together with the Legendre terms, and `scaled` that with the conjugates' powers of beta put in.
+    """
+
+    precision: ReplicaMatrix
+    coupling: sp.Expr
+    legendre: sp.Expr
+    replicated: sp.Expr
+    entropy: sp.Expr
+    scaled: sp.Expr
     value: sp.Expr
-    steps: tuple[Step, ...]
 
 
 def prior_free_energy(model: Model, block: str) -> PriorFreeEnergy:
@@ -81,49 +95,64 @@ def prior_free_energy(model: Model, block: str) -> PriorFreeEnergy:
     exp(mt theta* sum_a theta_a - theta^T (Vt I - qt J) theta / 2) and scale with beta as mt = beta mh,
     Vt = beta Vh, qt = beta^2 qh.
     """
-    m, q, v, mh, qh, vh = M[block], Q[block], V[block], MH[block], QH[block], VH[block]
-    mt, qt, vt = sp.symbols("mt qt Vt", positive=True)
     curvature = model.penalty_curvature().subs(LAMBDA, LAMBDAS[block])
-
-    precision = ReplicaMatrix(BETA * curvature + vt, -qt)
-    coupling = mt**2 * precision.inverse().sum()
+    precision = ReplicaMatrix(BETA * curvature + VT, -QT)
+    coupling = MT**2 * precision.inverse().sum()
     log_integral = N_REPLICAS * sp.log(2 * sp.pi) / 2 - precision.log_det() / 2 - sp.log(1 - coupling) / 2
-    overlaps = ReplicaMatrix(v / BETA, q)
-    legendre = -N_REPLICAS * mt * m + overlaps.trace_with(ReplicaMatrix(vt, -qt)) / 2
+    overlaps = ReplicaMatrix(V[block] / BETA, Q[block])
+    legendre = -N_REPLICAS * MT * M[block] + overlaps.trace_with(ReplicaMatrix(VT, -QT)) / 2
     replicated = log_integral + legendre
 
     entropy = per_replica(replicated)
-    scaled = entropy.subs({mt: BETA * mh, qt: BETA**2 * qh, vt: BETA * vh}, simultaneous=True)
-    value = sp.apart(ground_state(scaled), vh)
-    steps = (
-        Step(
-            f"RS matrices: log det of a I + b J ({block})",
-            sp.log(precision.a ** (N_REPLICAS - 1) * (precision.a + N_REPLICAS * precision.b)),
-            precision.log_det(),
-        ),
-        Step(
-            f"prior integral, n -> 0 ({block})",
-            sp.Subs(sp.Derivative(replicated, N_REPLICAS), N_REPLICAS, sp.S.Zero),
-            entropy,
-        ),
-        Step(f"beta -> infinity ({block})", sp.Limit(-scaled / BETA, BETA, sp.oo), value),
-    )
-    return PriorFreeEnergy(value, steps)
+    powers = {MT: BETA * MH[block], QT: BETA**2 * QH[block], VT: BETA * VH[block]}
+    scaled = entropy.subs(powers, simultaneous=True)
+    value = sp.apart(ground_state(scaled), VH[block])
+    return PriorFreeEnergy(precision, coupling, legendre, replicated, entropy, scaled, value)
 
 
-def gaussian_channel(model: Model) -> Step:
-    """Both channel rules against the exact replicated average for one token with sigma = 1.
+def prior_free_energies(model: Model) -> dict[str, PriorFreeEnergy]:
+    """Both blocks: they differ by the names of their symbols only, so one is derived and the other renamed."""
+    first, *others = BLOCKS
+    derived = prior_free_energy(model, first)
+    return {first: derived} | {b: _renamed(derived, block_renaming(first, b)) for b in others}
 
-    The residuals u_a = y - z_a of n replicas are Gaussian with covariance (V/beta) I + D J, D = E(y - w)^2, so
+
+def block_renaming(old: str, new: str) -> dict[sp.Symbol, sp.Symbol]:
+    """The symbols of one block by those of the other."""
+    return {s[old]: s[new] for s in (M, Q, V, MH, QH, VH, LAMBDAS)}
+
+
+def _renamed(prior: PriorFreeEnergy, names: dict[sp.Symbol, sp.Symbol]) -> PriorFreeEnergy:
+    precision = ReplicaMatrix(prior.precision.a.xreplace(names), prior.precision.b.xreplace(names))
+    rest = (prior.coupling, prior.legendre, prior.replicated, prior.entropy, prior.scaled, prior.value)
+    return PriorFreeEnergy(precision, *[e.xreplace(names) for e in rest])
+
+
+@dataclass(frozen=True)
+class GaussianChannel:
+    """One token with sigma = 1, where both channel rules can be carried out and compared with the exact average.
+
+    The residuals u_a = y - z_a of n replicas are Gaussian with covariance (V/beta) I + d J, d = E(y - w)^2, so
     E prod_a exp(-beta c u_a^2 / 2) is a determinant; the rules say E[min_z (z - w)^2/(2V) + c (y - z)^2/2].
     """
-    v, d = sp.symbols("V D", positive=True)
+
+    precision: ReplicaMatrix
+    replicated: sp.Expr
+    entropy: sp.Expr
+    exact: sp.Expr
+    objective: sp.Expr
+    minimum: sp.Expr
+    ruled: sp.Expr
+
+
+def gaussian_channel(model: Model) -> GaussianChannel:
+    """The exact replicated average and the one by the rules n -> 0 and Laplace."""
     c = model.loss_curvature()
-    replicated = -ReplicaMatrix(1 + c * v, BETA * c * d).log_det() / 2
-    exact = ground_state(per_replica(replicated))
-    z = sp.Symbol("z", real=True)
-    w_minus_y = sp.Symbol("u", real=True)
-    objective = (z - w_minus_y) ** 2 / (2 * v) + c * z**2 / 2
-    minimum = objective.subs(z, sp.solve(sp.diff(objective, z), z)[0])
-    ruled = sp.simplify(sp.Poly(minimum, w_minus_y).coeff_monomial(w_minus_y**2) * d)
-    return Step("n -> 0 and Laplace, checked on the Gaussian channel", exact, ruled)
+    precision = ReplicaMatrix(1 + c * CHANNEL_V, BETA * c * CHANNEL_VARIANCE)
+    replicated = -precision.log_det() / 2
+    entropy = per_replica(replicated)
+    objective = (CHANNEL_Z - CHANNEL_FIELD) ** 2 / (2 * CHANNEL_V) + c * CHANNEL_Z**2 / 2
+    minimum = sp.factor(objective.subs(CHANNEL_Z, sp.solve(sp.diff(objective, CHANNEL_Z), CHANNEL_Z)[0]))
+    square = sp.Poly(minimum, CHANNEL_FIELD).coeff_monomial(CHANNEL_FIELD**2)
+    ruled = sp.simplify(square * CHANNEL_VARIANCE)
+    return GaussianChannel(precision, replicated, entropy, ground_state(entropy), objective, minimum, ruled)

@@ -1,21 +1,22 @@
 """The saddle-point system: free energy, its gradient in twelve unknowns, and the Gaussian averages in it.
 
 `derive` puts the stages together: prior (replica.py), channel (channel.py), Price and Stein on the fields' law
-(gaussian.py), staged derivatives of the eliminated loss (tokens.py), and hands on one frozen `SaddleSystem`.
+(gaussian.py), staged derivatives of the eliminated loss (tokens.py), and hands on one frozen `SaddleSystem`; the
+numbered chain that leads to it (chain.py) is written only when asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 
 import sympy as sp
 
 from theory.activation import Activation, TokenForm, activation
 from theory.channel import N, U, ValueElimination, eliminate_values
 from theory.domain import check_domain
-from theory.gaussian import FieldLaw, price, price_stein
+from theory.gaussian import FieldLaw, price_stein
 from theory.limits import check_tokens
 from theory.model import (
     ALPHA,
@@ -34,8 +35,9 @@ from theory.model import (
     token_law,
 )
 from theory.nodes import L, W
+from theory.notation import latex
 from theory.properties import Properties, properties
-from theory.replica import Step, gaussian_channel, prior_free_energy
+from theory.replica import GaussianChannel, PriorFreeEnergy, Step, gaussian_channel, prior_free_energies
 from theory.task import Task, task
 from theory.tokens import StagedDerivatives, staged_derivatives
 
@@ -109,6 +111,8 @@ class SaddleSystem:
     properties: Properties
     hidden_law: FieldLaw
     idle_law: FieldLaw
+    priors: Mapping[str, PriorFreeEnergy]
+    gaussian: GaussianChannel
     values: ValueElimination
     loss: StagedDerivatives
     free_energy: sp.Expr
@@ -117,24 +121,46 @@ class SaddleSystem:
     derivative_form: Mapping[sp.Symbol, ChannelAverage]
     prior_update: Mapping[sp.Symbol, sp.Expr]
     reductions: tuple[Reduction, ...]
-    steps: tuple[Step, ...]
+
+    @property
+    def length(self) -> sp.Expr:
+        """The number of tokens, as a number or as the symbol L."""
+        return L if self.tokens is None else sp.Integer(self.tokens)
+
+    def rate_factor(self, theta: sp.Symbol) -> sp.Expr:
+        """The factor of d E[M] / d theta in the conjugate that stationarity in theta determines."""
+        balance = self.gradient[theta]
+        return -sp.diff(balance, rate_symbol(theta)) / sp.diff(balance, conjugate_of(theta))
 
     def equations(self) -> dict[str, sp.Expr]:
         """The twelve saddle-point equations, unknown by unknown, and the derivative forms of Vh."""
-        tokens = L if self.tokens is None else sp.Integer(self.tokens)
         found = {s.name: e for s, e in self.prior_update.items()}
+        derived = self.derivative_equations()
         for theta in ORDER_PARAMETERS:
-            unknown = conjugate_of(theta)
-            (solved,) = sp.solve(self.gradient[theta], unknown)
-            factor = sp.diff(solved, rate_symbol(theta))
-            found[unknown.name] = self.channel[theta].expression(tokens, factor)
-            if theta in self.derivative_form:
-                found[f"{unknown.name}_derivative_form"] = self.derivative_form[theta].expression(tokens, factor)
+            unknown = conjugate_of(theta).name
+            found[unknown] = self.channel[theta].expression(self.length, self.rate_factor(theta))
+            if theta in Q.values():
+                found[f"{unknown}_derivative_form"] = derived[unknown]
         return found
 
+    def derivative_equations(self) -> dict[str, sp.Expr]:
+        """mh and Vh by Price alone, with derivatives of G; right only while the prox does not jump."""
+        return {
+            conjugate_of(theta).name: form.expression(self.length, self.rate_factor(theta))
+            for theta, form in self.derivative_form.items()
+        }
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The numbered chain from the replicated partition function to the equations."""
+        from theory.chain import chain
+
+        return chain(self)
+
     def _repr_latex_(self) -> str:
-        lines = [sp.latex(sp.Eq(sp.Symbol(k), v, evaluate=False)) for k, v in self.equations().items()]
-        return "$$" + r"\begin{gathered}" + r"\\".join(lines) + r"\end{gathered}$$"
+        shown = {"f": self.free_energy} | {conjugate: e for conjugate, e in self.equations().items()}
+        lines = [f"{latex(sp.Symbol(name))} &= {latex(e)}" for name, e in shown.items() if "_form" not in name]
+        return "$$" + r"\begin{aligned}" + r"\\".join(lines) + r"\end{aligned}$$"
 
 
 def rate_symbol(theta: sp.Symbol) -> sp.Symbol:
@@ -159,11 +185,10 @@ def derive(
     act, setting, model = activation(act), task(task_spec), model or Model()
     check_domain(act)
     values = eliminate_values(model)
-    priors = [prior_free_energy(model, b) for b in BLOCKS]
-    free_energy = sum((p.value for p in priors), sp.S.Zero) + ALPHA * ENVELOPE
+    priors = prior_free_energies(model)
+    free_energy = sum((p.value for p in priors.values()), sp.S.Zero) + ALPHA * ENVELOPE
     hidden_law, idle_law = field_laws(setting)
     found = properties(act)
-    steps = [s for p in priors for s in p.steps] + [gaussian_channel(model), *values.steps]
     return SaddleSystem(
         activation=act,
         task=setting,
@@ -172,15 +197,16 @@ def derive(
         properties=found,
         hidden_law=hidden_law,
         idle_law=idle_law,
+        priors=priors,
+        gaussian=gaussian_channel(model),
         values=values,
         loss=loss_derivatives(act.token_form(), values),
         free_energy=free_energy,
         gradient={s: _gradient(free_energy, s) for s in (*ORDER_PARAMETERS, *CONJUGATES)},
         channel={t: _channel_average(t, hidden_law, idle_law) for t in ORDER_PARAMETERS},
-        derivative_form={Q[b]: _derivative_form(b, hidden_law, idle_law) for b in BLOCKS},
+        derivative_form={s[b]: _derivative_form(s[b], hidden_law, idle_law) for b in BLOCKS for s in (M, Q)},
         prior_update=_prior_update(free_energy),
         reductions=_reductions(found),
-        steps=tuple(steps),
     )
 
 
@@ -230,17 +256,22 @@ def _explicit_rate(block: str, fields: TokenFields) -> sp.Expr:
     return sp.simplify(rate.subs(prox, fields.w[block] + V[block] * fields.g[block]))
 
 
-def _derivative_form(block: str, hidden: FieldLaw, idle: FieldLaw) -> ChannelAverage:
-    """d E[M] / d q by Price alone; it misses the jumps of a discontinuous prox."""
+def _derivative_form(theta: sp.Symbol, hidden: FieldLaw, idle: FieldLaw) -> ChannelAverage:
+    """d E[M] / d theta by Price alone; it misses the jumps of a discontinuous prox."""
+    return ChannelAverage(*[_price(law, fields, theta) for law, fields in ((hidden, HIDDEN), (idle, IDLE))])
 
-    def curvature(name: str, i: sp.Symbol, j: sp.Symbol) -> sp.Expr:
-        return -sp.Derivative(sp.Function(name)(i), j)
 
-    parts = [
-        price(law, partial(curvature, fields.g[block].name), Q[block])
-        for law, fields in ((hidden, HIDDEN), (idle, IDLE))
-    ]
-    return ChannelAverage(*parts)
+def _price(law: FieldLaw, fields: TokenFields, theta: sp.Symbol) -> sp.Expr:
+    """-sum_i mean_i' G_i - (1/2) sum_ij C_ij' dG_i/dw_j, of each pair the G that exists, which depends on both."""
+    g = {fields.w[b]: fields.g[b] for b in BLOCKS}
+    mean_rate, rate = law.mean.diff(theta), law.covariance.diff(theta)
+    total = sp.Add(*[-mean_rate[i] * g[w] for i, w in enumerate(law.fields) if mean_rate[i] != 0])
+    for i, first in enumerate(law.fields):
+        for j, second in enumerate(law.fields):
+            if rate[i, j] != 0:
+                of, by = (first, second) if first in g else (second, first)
+                total -= rate[i, j] / 2 * sp.Derivative(sp.Function(g[of].name)(by), by)
+    return total
 
 
 def _reductions(found: Properties) -> tuple[Reduction, ...]:

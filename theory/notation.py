@@ -1,0 +1,267 @@
+"""The notation: what every name in a derivation means, and how it is typeset.
+
+`meaning` and `tex` cover the fixed names and, by pattern, the numbered and averaged ones; `builtin` and `text` write
+an expression with SymPy's own functions only, so that anyone who has SymPy can read and evaluate it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import sympy as sp
+from sympy.printing.latex import LatexPrinter
+from sympy.printing.str import StrPrinter
+
+from theory.nodes import erfc, erfcx, ierfcx, log_ndtr, relu, sigmoid, softplus, step
+
+_NAMES: dict[str, tuple[str, str]] = {
+    "alpha": (r"\alpha", "samples per dimension N/D"),
+    "nu": (r"\nu", "signal strength"),
+    "noise": (r"\Delta", "standard deviation of the label noise"),
+    "L": ("L", "number of tokens"),
+    "x": ("x", "score of a token at the prox"),
+    "w": ("w", "value field w_z of a token"),
+    "y": ("y", "label"),
+    "w_chi": (r"w^{\chi}", "score field of a token, whose prox is its score x"),
+    "chi_star": (r"\chi^{*}", "teacher score of the hidden token"),
+    "train_loss": (r"\mathcal{L}_{\rm train}", "average of the loss of the residual at the prox"),
+    "E": (r"\mathbb{E}", "average over the fields of one sequence"),
+    "EM": (r"\mathbb{E}[M]", "average of the Moreau envelope M of the loss"),
+    "TokenSum": (r"\sum_\ell", "sum over the tokens, with x and w bound"),
+    "Outer": (r"\otimes", "outer product: Outer(a, b) has the entry a at token i times b at token j"),
+    "Diagonal": (r"{\rm diag}", "diagonal matrix with the entry of token i"),
+    "n_rep": ("n", "number of replicas"),
+    "beta_T": (r"\beta", "inverse temperature"),
+    "Z_beta": (r"Z_{\beta}", "partition function at inverse temperature beta_T"),
+    "dim": ("D", "dimension of the weights"),
+    "rs_a": ("a", "coefficient of the identity in a replica-symmetric matrix a I + b J"),
+    "rs_b": ("b", "coefficient of the all-ones matrix in a replica-symmetric matrix a I + b J"),
+    "rs_c": ("c", "coefficient of the identity in a second replica-symmetric matrix"),
+    "rs_d": ("d", "coefficient of the all-ones matrix in a second replica-symmetric matrix"),
+    "mt": (r"\tilde m", "conjugate of the teacher overlap at finite temperature, beta_T mh"),
+    "qt": (r"\tilde q", "conjugate of the replica overlap at finite temperature, beta_T**2 qh"),
+    "Vt": (r"\tilde V", "conjugate of the diagonal overlap at finite temperature, beta_T Vh"),
+    "h_var": (r"s_h", "variance mt**2 + qt of the random field h on a weight"),
+    "h": ("h", "random field on a weight"),
+    "u": ("u", "integration variable"),
+    "theta": (r"\theta", "a weight, integrated over"),
+    "V": ("V", "beta_T (diagonal - off-diagonal) of a Gaussian channel's overlaps"),
+    "d_w": ("d", "variance of y - w in a Gaussian channel"),
+    "u_w": (r"u", "y - w in a Gaussian channel"),
+    "z": ("z", "residual y - value in a Gaussian channel"),
+    "sigma_w": (r"(\sigma\!\cdot\!w)", "token sum of sigma_l w_l"),
+    "sigma_sigma": (r"(\sigma\!\cdot\!\sigma)", "token sum of sigma_l**2"),
+    "a_z": ("a", "amplitude of z = w_z + a_z sigma"),
+    "prox": (r"{\rm prox}", "a score or value at the prox, held fixed"),
+    "field_w": ("w", "the field whose prox it is"),
+    "t_shift": ("t", "common shift of all scores"),
+    "A": ("A", "average of sigma at the hidden token"),
+    "B": ("B", "average of the token sum of sigma**2"),
+    "chi_eps": (r"\chi_{\varepsilon}", "score of the hidden token"),
+    "chi_l": (r"\chi_{\ell}", "score of an idle token"),
+    "sigma_eps": (r"\sigma_{\varepsilon}", "activation at the hidden token"),
+    "sigma_l": (r"\sigma_{\ell}", "activation at an idle token"),
+    "bias_idle": (r"b_{\rm idle}", "what the idle tokens' scores add to the estimate"),
+    "k_vstar": (r"(k\!\cdot\!v^{*})", "cross overlap k.v*/D"),
+    "v_kstar": (r"(v\!\cdot\!k^{*})", "cross overlap v.k*/D"),
+    "k_v": (r"(k\!\cdot\!v)", "cross overlap k.v/D"),
+    "t_y": (r"t_{y}", "exponent of the label in the test function exp(t.w)"),
+}
+_BLOCK = {"k": "the scores' weights k", "v": "the values' weights v"}
+_FIELD = {"chi": "score", "z": "value"}
+_FIELD_TEX = {"chi": r"\chi", "z": "z"}
+_TOKEN = {"eps": "the hidden token", "l": "an idle token"}
+_TOKEN_TEX = {"eps": r"\varepsilon", "l": r"\ell"}
+_REPLICA = {"0": "of the teacher", "a": "of replica a", "b": "of replica b"}
+
+_OVERLAPS = {
+    "m": ("m_{%s}", "overlap with the teacher of "),
+    "q": ("q_{%s}", "overlap between replicas, or squared norm per dimension, of "),
+    "V": ("V_{%s}", "beta (diagonal - off-diagonal) of the overlaps of "),
+    "mh": (r"\hat m_{%s}", "conjugate of m for "),
+    "qh": (r"\hat q_{%s}", "conjugate of V for "),
+    "Vh": (r"\hat V_{%s}", "conjugate of q for "),
+    "lambda": (r"\lambda_{%s}", "ridge of "),
+    "dEM_m": (r"\partial_{m_{%s}}\mathbb{E}[M]", "derivative of the average of M in m of "),
+    "dEM_q": (r"\partial_{q_{%s}}\mathbb{E}[M]", "derivative of the average of M in q of "),
+    "dEM_V": (r"\partial_{V_{%s}}\mathbb{E}[M]", "derivative of the average of M in V of "),
+}
+_NUMBERED = {
+    "x": ("x_{%s}", "score at the prox, token "),
+    "w": ("w_{%s}", "value field w_z, token "),
+    "z": ("z_{%s}", "value, token "),
+    "w_chi": (r"w^{\chi}_{%s}", "score field, token "),
+    "sigma": (r"\sigma_{%s}", "activation, token "),
+}
+
+
+def _overlap(name: str, block: str) -> tuple[str, str]:
+    shown, words = _OVERLAPS[name]
+    return shown % block, words + _BLOCK[block]
+
+
+def _numbered(name: str, number: str) -> tuple[str, str]:
+    shown, words = _NUMBERED[name]
+    return shown % number, words + number
+
+
+def _field(kind: str, field: str, token: str) -> tuple[str, str]:
+    words = {
+        "w": f"{_FIELD[field]} field of {_TOKEN[token]}",
+        "G": f"(prox - w)/V of the {_FIELD[field]} field of {_TOKEN[token]}, minus the derivative of M",
+        "t": f"exponent of the {_FIELD[field]} field of {_TOKEN[token]} in the test function exp(t.w)",
+    }
+    return rf"{kind}^{{{_FIELD_TEX[field]}}}_{{{_TOKEN_TEX[token]}}}", words[kind]
+
+
+def _source(name: str, replica: str) -> tuple[str, str]:
+    words = {"theta": "coordinate of the weights ", "s": "source that multiplies the field "}
+    letter = r"\theta" if name == "theta" else name
+    return f"{letter}_{{{'*' if replica == '0' else replica}}}", words[name] + _REPLICA[replica]
+
+
+def _averaged(factors: str) -> tuple[str, str]:
+    parts = [part.rpartition("_pow_") for part in factors.split("__")]
+    shown = [(base, power) if base else (power, "") for base, _, power in parts]
+    words = "*".join(f"{base}**{power}" if power else base for base, power in shown)
+    inside = r"\,".join("{" + tex(base) + "}" + (f"^{{{power}}}" if power else "") for base, power in shown)
+    return rf"\langle {inside}\rangle", f"average of {words}"
+
+
+def _rate(function: str, variables: str) -> tuple[str, str]:
+    by = variables.split(", ")
+    order = f"^{{{len(by)}}}" if len(by) > 1 else ""
+    below = r"\,".join(rf"\partial {tex(v)}" for v in by)
+    return rf"\frac{{\partial{order} {tex(function)}}}{{{below}}}", f"derivative of {function} in {variables}"
+
+
+def _abbreviation(letter: str, number: str) -> tuple[str, str]:
+    return f"{letter}_{{{number}}}", "abbreviation, given with the step"
+
+
+def _staged(name: str, number: str) -> tuple[str, str]:
+    return rf"{{\rm {name}}}_{{{number}}}", "token sum, scalar or token vector, defined beside the Jacobian of the prox"
+
+
+_PATTERNS = (
+    (re.compile(r"diff\((F_\d+), (.+)\)"), _rate),
+    (re.compile(r"([FPT])_(\d+)"), _abbreviation),
+    (re.compile(r"(S|K|A|B|ax|bx|aw|bw)_(\d+)"), _staged),
+    (re.compile(rf"({'|'.join(sorted(_OVERLAPS, key=len, reverse=True))})_([kv])"), _overlap),
+    (re.compile(r"(w_chi|sigma|x|w|z)_(\d+)"), _numbered),
+    (re.compile(r"([wGt])_(chi|z)_(eps|l)"), _field),
+    (re.compile(r"(theta|s)_([0ab])"), _source),
+    (re.compile(r"avg_(.+)"), _averaged),
+)
+
+
+def _entry(name: str) -> tuple[str, str] | None:
+    if name in _NAMES:
+        return _NAMES[name]
+    for pattern, entry in _PATTERNS:
+        if match := pattern.fullmatch(name):
+            return entry(*match.groups())
+    return None
+
+
+def meaning(name: str) -> str | None:
+    """What a name means; None for one that is not of the notation, such as an activation's parameter."""
+    entry = _entry(name)
+    return entry[1] if entry else None
+
+
+def tex(name: str) -> str:
+    """How a name is typeset."""
+    entry = _entry(name)
+    return entry[0] if entry else str(sp.latex(sp.Symbol(name)))
+
+
+def average(factors: Iterable[tuple[sp.Symbol, int]]) -> sp.Symbol:
+    """The symbol that names the average of a product of powers of fields."""
+    parts = [s.name if power == 1 else f"{s.name}_pow_{power}" for s, power in factors]
+    return sp.Symbol("avg_" + "__".join(parts), real=True)
+
+
+def is_plain(name: str) -> bool:
+    """Whether SymPy reads the name as a symbol, and not as something of its own or of Python's."""
+    return not (hasattr(sp, name) or hasattr(builtins, name) or keyword.iskeyword(name) or keyword.issoftkeyword(name))
+
+
+def parameter_symbols(parameters: Iterable[str]) -> dict[sp.Symbol, sp.Symbol]:
+    """New names for parameters that SymPy or the notation would take for something else."""
+    clashes = [p for p in parameters if not is_plain(p) or _entry(p)]
+    return {sp.Symbol(p, real=True): sp.Symbol(f"{p}_par", real=True) for p in clashes}
+
+
+def builtin(expr: sp.Expr) -> sp.Expr:
+    """The expression without functions of our own; what lives on a kink only is dropped."""
+    for own, written in (
+        (sigmoid, lambda u: 1 / (1 + sp.exp(-u))),
+        (softplus, lambda u: sp.log(1 + sp.exp(u))),
+        (relu, lambda u: sp.Max(u, 0)),
+        (step, lambda u: sp.Heaviside(u, 0)),
+        (log_ndtr, lambda u: log_ndtr(u).rewrite(sp.erfc)),
+        (erfcx, lambda u: erfcx(u).rewrite(sp.erfc)),
+        (ierfcx, lambda u, n: ierfcx(u, n).rewrite(sp.erfc)),
+        (erfc, sp.erfc),
+        (sp.DiracDelta, lambda *_: sp.S.Zero),
+    ):
+        if expr.has(own):
+            expr = expr.replace(own, written)
+    return expr
+
+
+def _without_jumps(expr: sp.Expr) -> sp.Expr:
+    """Max(u, 0) and its step by the modulus, which prints as a root: derivatives then leave nothing on the kink."""
+    kinked = expr.replace(sp.Heaviside, lambda u, *_: (1 + sp.sign(u)) / 2)
+    return kinked.replace(sp.Max, lambda *u: (sp.Add(*u) + sp.Abs(u[0] - u[1])) / 2)
+
+
+class _Text(StrPrinter):
+    """SymPy syntax that evaluates without assumptions on the symbols, derivatives carried out on reading."""
+
+    def _print_Derivative(self, expr: sp.Derivative) -> str:
+        variables = ", ".join(self._print(v) for v, count in expr.variable_count for _ in range(int(count)))
+        return f"diff({self._print(_without_jumps(expr.expr))}, {variables})"
+
+    def _print_Abs(self, expr: sp.Abs) -> str:
+        return f"sqrt(({self._print(expr.args[0])})**2)"
+
+    def _print_sign(self, expr: sp.sign) -> str:
+        inside = self._print(expr.args[0])
+        return f"(sqrt(({inside})**2)/({inside}))"
+
+
+def text(expr: sp.Expr) -> str:
+    """The expression as `sympy.sympify` reads it, to the same number at every point."""
+    return str(_Text().doprint(expr))
+
+
+class _Tex(LatexPrinter):
+    """LaTeX in the notation above."""
+
+    def _print_Symbol(self, expr: sp.Symbol, style: str = "plain") -> str:
+        return tex(expr.name)
+
+    def _print_E(self, expr: Any) -> str:
+        return rf"\mathbb{{E}}\left[{self._print(expr.args[0])}\right]"
+
+    def _print_EM(self, expr: Any, exp: str | None = None) -> str:
+        return r"\mathbb{E}[M]" + (f"^{{{exp}}}" if exp else "")
+
+    def _print_Function(self, expr: Any, exp: str | None = None) -> str:
+        name = expr.func.__name__
+        if name == "EM":
+            return self._print_EM(expr, exp)
+        if name.startswith("G_"):
+            return tex(name) + (f"^{{{exp}}}" if exp else "")
+        return str(super()._print_Function(expr, exp))
+
+
+def latex(expr: sp.Expr) -> str:
+    """The expression in LaTeX."""
+    return str(_Tex().doprint(expr))
