@@ -23,6 +23,7 @@ _HOMES = {
     "ReplicodeError": "theory.errors",
     "derive": "replicode.api",
     "generate": "codegen.emit",
+    "population": "replicode.population_level",
     "solve": "replicode.api",
     "validate": "replicode.api",
 }
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from replicode.api import derive as derive
     from replicode.api import solve as solve
     from replicode.api import validate as validate
+    from replicode.population_level import population as population
     from theory.activation import Activation as Activation
     from theory.activation import activation as activation
     from theory.activation import register as register

@@ -52,6 +52,11 @@ def _described(thing: object) -> object:
         return thing
     import sympy as sp
 
+    if callable(thing):
+        from theory.activation import activation
+
+        thing = activation(thing)
+
     described = [type(thing).__name__]
     for key, value in vars(thing).items():
         described.append(f"{key}={sp.srepr(value) if isinstance(value, sp.Basic) else value!r}")
@@ -148,20 +153,20 @@ def derivation_of(
     """The derivation of an activation in every format, from the cache when it is there."""
 
     def build() -> dict[str, Any]:
-        from replicode.present import as_latex, as_text, derivation
+        from replicode.present import as_json, as_latex, as_markdown, as_text, derivation
         from theory.activation import activation
 
         system = derive(activation(act, **parameters), task, tokens)
         found = derivation(system, level)
         return {
             "made_for": f"derivation of {system.activation.text}, task {system.task.text}, level {level}",
-            "json": found,
+            "json": as_json(found),
             "text": as_text(found),
-            "markdown": as_text(found, markdown=True),
-            "latex": as_latex(system),
+            "markdown": as_markdown(found),
+            "latex": as_latex(found),
         }
 
-    return cached("derive", (act, task, tokens, level, sorted(parameters.items()), "1"), build)
+    return cached("derive", (act, task, tokens, level, sorted(parameters.items()), "2"), build)
 
 
 def validate(

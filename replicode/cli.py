@@ -103,7 +103,7 @@ def _whole(flag: str, name: str, **more: Any) -> Callable[..., Any]:
 
 
 _activation = click.argument("activation")
-_task = click.option("--task", default="spiked", show_default=True, help="spiked, or a log-weight in x and nu.")
+_task = click.option("--task", default="spiked", show_default=True, help="spiked, max, or a log-weight in x and nu.")
 _tokens = _whole("--tokens", "tokens", required=True, help="Number of tokens L.")
 _param = click.option("--param", "parameters", multiple=True, callback=_parameters, metavar="NAME=NUMBER")
 _json = click.option(
@@ -147,6 +147,45 @@ def derive(
         _print_json("derive", found["json"])
     else:
         click.echo(found[style])
+
+
+@main.command()
+@_activation
+@_task
+@_whole("--tokens", "tokens", default=None, help="Number of tokens; symbolic when left out.")
+@_param
+@_json
+def check(activation: str, task: str, tokens: int | None, parameters: dict[str, float], as_json: bool) -> None:
+    """Symbolic properties of an activation, then the property suite."""
+    from replicode.check import as_text, failed
+    from replicode.check import check as checked
+
+    result = checked(activation, task, tokens, **parameters)
+    if as_json:
+        _print_json("check", result)
+    else:
+        click.echo(as_text(result))
+    for warning in result["warnings"]:
+        click.echo(f"warning: {warning}", err=True)
+    if failed(result):
+        click.get_current_context().exit(1)
+
+
+@main.command()
+@_activation
+@_task
+@click.option("--tokens", required=True, help="Number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5.")
+@_real("--nu", "nu", required=True, help="Signal strength; inf where the limit exists.")
+@_real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
+@_whole("--digits", "digits", default="8", show_default=True, help="Absolute error asked for: 10^-digits.")
+@_param
+@_json
+def population(activation: str, parameters: dict[str, Any], as_json: bool, **arguments: Any) -> None:
+    """The best risk with infinite data, over k, v and the parameters left free, beside the Bayes risk."""
+    from replicode.population_level import population as best
+
+    found = best(activation, **arguments, **parameters)
+    _finish("population", found.as_dict(), as_json, list(found.warnings))
 
 
 @main.command()

@@ -1,7 +1,8 @@
-"""Tasks: the law of the hidden location, given as a log-weight log g of its teacher score.
+"""Tasks: the law of the hidden location, given as a log-weight log g of the teacher scores.
 
-The spine covers log-weights that leave the scores Gaussian (degree <= 2 in the hidden token's score, `spiked` among
-them); the engine normalises the weight itself, so a constant in it is immaterial.
+log g(eps, chi*) is an expression in x = chi*_eps, token sums over all scores, L and nu. The engine normalises the
+weight itself, so a constant in it is immaterial. What the rest asks of a task is here: the part that belongs to the
+hidden token, the posterior of the location, and whether the scores stay Gaussian.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from theory.errors import InputError, Refusal
 from theory.gaussian import gaussian_from_log_weight
 from theory.language import parse, unparse
 from theory.model import NU
-from theory.nodes import TokenSum, X
+from theory.nodes import L, TokenSum, X
+from theory.properties import row_sum
+
+_FAR = 1000
 
 
 @dataclass(frozen=True)
 class Task:
-    """log g as an expression in x, the hidden token's score chi*_eps, and nu."""
+    """log g as an expression in x, the hidden token's score chi*_eps, token sums, L and nu."""
 
     name: str
     log_weight: sp.Expr
@@ -29,9 +33,41 @@ class Task:
         """The log-weight in the language."""
         return unparse(self.log_weight)
 
+    @property
+    def own(self) -> sp.Expr:
+        """The part of log g that depends on the hidden token's own score; the rest is common to all locations."""
+        own: sp.Expr = sp.expand(self.log_weight).as_independent(X, as_Add=True)[1]
+        return own
+
+    @property
+    def weight(self) -> sp.Expr:
+        """g itself, up to a constant factor."""
+        return sp.exp(self.log_weight)
+
+    @property
+    def posterior(self) -> sp.Expr:
+        """p = g / sum g given the scores: the activation of the Bayes estimator at k = k*."""
+        weight = sp.exp(self.own)
+        return weight / TokenSum(weight)
+
+    @property
+    def scores_unweighted(self) -> bool:
+        """Whether sum_e g does not depend on the scores, so that they keep their base law."""
+        return row_sum(self.weight) is not None
+
     def hidden_score(self) -> tuple[sp.Expr, sp.Expr]:
-        """Mean and variance of chi*_eps under the reweighted law."""
+        """Mean and variance of chi*_eps under the reweighted law, where all scores stay Gaussian."""
+        if self.log_weight.has(TokenSum):
+            raise Refusal(f"task {self.text}: its weight couples the scores of all tokens, which are then not Gaussian")
         return gaussian_from_log_weight(self.log_weight)
+
+    def hard_limit(self) -> int:
+        """+1 or -1 when eps becomes the argmax or the argmin of the scores as nu -> infinity; else a refusal."""
+        rate = sp.diff(self.own, NU)
+        slope = sp.diff(rate, X)
+        if not self.scores_unweighted or NU in rate.free_symbols or not (slope.is_positive or slope.is_negative):
+            raise InputError("nu", sp.oo, f"a finite number: task {self.text} has no limit as nu grows")
+        return 1 if slope.is_positive else -1
 
 
 _REGISTRY: dict[str, Task] = {}
@@ -39,7 +75,9 @@ _REGISTRY: dict[str, Task] = {}
 
 def register_task(name: str, log_weight: str) -> Task:
     """Register a task by its log-weight text."""
-    _REGISTRY[name] = Task(name, parse(log_weight, "task"))
+    if not name.isidentifier() or not name.isascii():
+        raise InputError("name", name, "an ASCII identifier")
+    _REGISTRY[name] = _checked(name, log_weight)
     return _REGISTRY[name]
 
 
@@ -49,21 +87,38 @@ def task(spec: str | Task) -> Task:
         return spec
     if spec in _REGISTRY:
         return _REGISTRY[spec]
-    names = ", ".join(sorted(_REGISTRY))
     if isinstance(spec, str) and spec.isidentifier() and spec != "x":
+        names = ", ".join(sorted(_REGISTRY))
         raise InputError("task", spec, f"a registered task ({names}) or a log-weight such as 'sqrt(nu)*x - nu/2'")
-    log_weight = parse(spec, "task")
-    unknown = sorted(s.name for s in log_weight.free_symbols - {X, NU})
-    if unknown or log_weight.has(TokenSum):
-        raise InputError("task", spec, "a log-weight in x (the hidden token's score) and nu only")
-    made = Task("expression", log_weight)
-    try:
-        _, variance = made.hidden_score()
-    except Refusal as refusal:
-        raise InputError("task", spec, f"a log-weight of degree <= 2 in x; {refusal}") from None
-    if variance.is_positive is False:
-        raise InputError("task", spec, "a log-weight whose average E[g] is finite (coefficient of x**2 below 1/2)")
+    return _checked("expression", spec)
+
+
+def _checked(name: str, text: str) -> Task:
+    log_weight = parse(text, "task")
+    if unknown := sorted(s.name for s in log_weight.free_symbols - {X, L, NU}):
+        raise InputError("task", text, f"a log-weight in x (the hidden token's score), L and nu only, not {unknown}")
+    made = Task(name, log_weight)
+    for score in (sp.S.Zero, sp.Rational(-7, 5), sp.Rational(9, 5)):
+        value = sp.N(made.own.xreplace({X: score, NU: sp.S.One, L: sp.Integer(3)}))
+        if not made.own.has(TokenSum) and not (value.is_real and value.is_finite):
+            raise InputError("task", text, f"a log-weight that is real and finite; at score {score} it is {value}")
+    if not _has_mean(made):
+        raise InputError("task", text, "a log-weight whose average E[g] is finite (it grows more slowly than x**2/2)")
     return made
 
 
+def _has_mean(made: Task) -> bool:
+    """Whether g grows more slowly than the Gaussian density falls, looked at far out."""
+    if made.own.has(TokenSum):
+        return True
+    own = made.own.xreplace({NU: sp.S.One, L: sp.Integer(3)})
+    for score in (_FAR, -_FAR):
+        near, far = (sp.N(own.xreplace({X: sp.Integer(s)})) for s in (score, 2 * score))
+        rate = (far - near) / (3 * score**2)
+        if not rate.is_comparable or rate > 0.5 - 1e-5:
+            return False
+    return True
+
+
 register_task("spiked", "sqrt(nu)*x - nu/2")
+register_task("max", "nu*x - log(sum(exp(nu*x))) + log(L)")

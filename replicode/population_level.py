@@ -1,0 +1,200 @@
+"""The population level of an activation on a task: its best risk, where it is reached, and the Bayes risk beside it.
+
+The optimum over v is in closed form always; over k and the activation's free parameters it is the Nishimori point
+where there is one, a closed form where the algebra finds it, and a bracketed numerical optimum in any case.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import sympy as sp
+
+from codegen.averages import compiled
+from codegen.population import Optimum, averager, bayes_gain, best
+from theory.activation import Activation, activation
+from theory.closed import closed_averages, hard_averages
+from theory.domain import check_domain
+from theory.errors import InputError
+from theory.lengths import Lengths, lengths
+from theory.model import NU
+from theory.nishimori import NishimoriCondition, nishimori
+from theory.nodes import L
+from theory.optimum import closed_optimum, limits
+from theory.task import Task, task
+
+_LARGEST_NU = 1e4
+
+
+@dataclass(frozen=True)
+class Population:
+    """Risks at the optimum; `error` bounds the error of excess_risk and of bayes_risk. None: not finite or none."""
+
+    excess_risk: float
+    test_risk: float
+    bayes_risk: float
+    order_parameters: Mapping[str, float]
+    parameters: Mapping[str, float]
+    closed_form: str | None
+    error: float
+    A: str | None
+    B: str | None
+    nishimori: bool
+    brackets: Mapping[str, tuple[float, float]]
+    flat_directions: tuple[str, ...]
+    limits: Mapping[str, str]
+    method: str
+    warnings: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields in order, ready for JSON."""
+        return asdict(self)
+
+
+def population(
+    act: str | Activation,
+    *,
+    task: str | Task = "spiked",
+    tokens: int | str | Lengths,
+    nu: float,
+    noise: float = 0.0,
+    digits: int = 8,
+    **parameters: float,
+) -> Population:
+    """The best population risk of attention with this activation; parameters that are not given are optimised."""
+    from replicode.api import check_digits
+
+    act, setting, distribution = activation(act, **parameters), _task(task), lengths(tokens)
+    _check_numbers(nu, noise, act.values)
+    tolerance = check_digits(digits)
+    check_domain(act)
+    fixed = _with_values(act)
+    bayes = bayes_gain(setting, nu, distribution)
+    condition = nishimori(fixed, setting)
+    if condition is not None and distribution.fixed is None and L in condition.a.free_symbols:
+        condition = None
+    if condition is not None:
+        found, method = _nishimori_point(condition, fixed, nu, bayes.gain, bayes.error), "Nishimori condition"
+    else:
+        averages, method = averager(fixed, setting, nu, distribution)
+        found = best(averages, fixed.parameters, {})
+    excess, error = 1.0 - found.gain, found.error + bayes.error
+    forms = _closed_forms(fixed, setting, nu, distribution)
+    closed, bounds = _closed_excess(fixed, setting, nu, distribution, found, condition is not None)
+    m_v = found.A / found.B
+    return Population(
+        excess_risk=excess,
+        test_risk=excess + noise**2,
+        bayes_risk=1.0 - bayes.gain + noise**2,
+        order_parameters={
+            "m_k": math.inf if found.unbounded else found.m,
+            "q_k": math.inf if found.unbounded else found.m**2 + found.tau**2,
+            "m_v": m_v,
+            "q_v": m_v**2,
+        },
+        parameters={**act.values, **found.parameters},
+        closed_form=closed,
+        error=error,
+        A=forms[0],
+        B=forms[1],
+        nishimori=condition is not None,
+        brackets=found.brackets,
+        flat_directions=found.flat,
+        limits=bounds,
+        method=method,
+        warnings=_warnings(found, excess, error, 1.0 - bayes.gain, tolerance, condition is not None),
+    )
+
+
+def _task(spec: str | Task) -> Task:
+    return task(spec)
+
+
+def _check_numbers(nu: float, noise: float, values: Mapping[str, float]) -> None:
+    if not isinstance(nu, (int, float)) or not (0.0 <= nu <= _LARGEST_NU or nu == math.inf):
+        raise InputError("nu", nu, f"a number from 0 to {_LARGEST_NU:g}, or inf where the limit exists")
+    if not isinstance(noise, (int, float)) or not (math.isfinite(noise) and noise >= 0.0):
+        raise InputError("noise", noise, "a finite number of at least 0")
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise InputError(f"param {name}", value, "a finite number")
+
+
+def exact(value: float) -> sp.Expr:
+    """The number as typed."""
+    return sp.oo if value == math.inf else sp.Rational(repr(float(value)))
+
+
+def _with_values(act: Activation) -> Activation:
+    """The activation with its given values written in; what is left is free."""
+    given = {sp.Symbol(name, real=True): exact(value) for name, value in act.values.items()}
+    return Activation(act.name, act.expr.xreplace(given))
+
+
+def _nishimori_point(condition: NishimoriCondition, act: Activation, nu: float, gain: float, error: float) -> Optimum:
+    """k = c k* makes the estimator Bayes; parameters that c absorbs are flat directions and set to one."""
+    free = tuple(sp.Symbol(p, real=True) for p in act.parameters)
+    ones = [1.0] * len(free)
+    total = float(compiled(1 / condition.a, (L, *free))(2.0, *ones))
+    unbounded = math.isinf(nu) and condition.c.has(NU)
+    c = math.inf if unbounded else float(compiled(condition.c, (NU, *free))(nu, *ones))
+    return Optimum(
+        m=c,
+        tau=0.0,
+        parameters=dict(zip(act.parameters, ones)),
+        A=gain * total,
+        B=gain * total**2,
+        gain=gain,
+        error=error,
+        brackets={},
+        flat=tuple(f"k and {p} together" for p in act.parameters),
+        unbounded=unbounded,
+    )
+
+
+def _closed_forms(act: Activation, setting: Task, nu: float, distribution: Lengths) -> tuple[str | None, str | None]:
+    if not math.isinf(nu):
+        found = closed_averages(act, setting)
+    elif distribution.fixed is not None:
+        found = hard_averages(act, setting, distribution.fixed)
+    else:
+        return None, None
+    a, b = (None if e is None else str(e) for e in (found.A, found.B))
+    return a, b
+
+
+def _closed_excess(
+    act: Activation, setting: Task, nu: float, distribution: Lengths, found: Optimum, attained: bool
+) -> tuple[str | None, dict[str, str]]:
+    """The closed form of the excess risk and its limits, where one was found that the numbers bear out."""
+    if attained:
+        return _closed_bayes(nu, distribution.fixed), {}
+    if distribution.fixed is None or act.parameters or found.tau > 0.0 or found.unbounded:
+        return None, {}
+    closed = closed_optimum(act, setting, distribution.fixed, exact(nu), found.m, 1.0 - found.gain)
+    if closed is None:
+        return None, {}
+    return str(closed.excess), {k: str(v) for k, v in limits(closed.excess, closed.general).items()}
+
+
+def _closed_bayes(nu: float, tokens: int | None) -> str | None:
+    """The Bayes excess where it is plain: one token or a location that is known, and one that nothing tells of."""
+    if tokens == 1 or math.isinf(nu):
+        return "0"
+    return str(1 - sp.Rational(1, tokens)) if nu == 0 and tokens is not None else None
+
+
+def _warnings(
+    found: Optimum, excess: float, error: float, bayes: float, tolerance: float, attained: bool
+) -> tuple[str, ...]:
+    told = []
+    if error > tolerance:
+        told.append(f"the error {error:.1e} is above the {tolerance:.0e} asked for")
+    if excess < bayes - 2.0 * error - 1e-14:
+        told.append(f"the excess risk {excess:.12g} is below the Bayes value {bayes:.12g}: one of them is wrong")
+    if found.unbounded and not attained:
+        told.append("the risk still falls as |k| grows: the value is that of the largest |k| tried")
+    return tuple(told)

@@ -1,0 +1,223 @@
+"""The population command: closed forms, the Bayes risk, Nishimori points, lengths, and what it refuses."""
+
+import json
+import math
+
+import pytest
+import sympy as sp
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replicode.cli import main
+from replicode.population_level import population
+from theory.activation import activation, registered
+from theory.errors import InputError
+from theory.lengths import lengths
+from theory.nishimori import nishimori
+from theory.task import task
+
+L_, NU_ = sp.symbols("L nu")
+
+
+def test_linear_on_spiked_for_all_lengths_and_signals():
+    """Anchor: L (L - 1) / (L^2 + nu (L - 1)), derived and not typed in."""
+    found = sp.sympify(population("linear", tokens=3, nu=2.0).closed_form)
+    assert sp.simplify(found - L_ * (L_ - 1) / (L_**2 + NU_ * (L_ - 1))) == 0
+    assert found.free_symbols == {L_, NU_}
+    for tokens, nu in ((2, 0.5), (7, 30.0), (4, 0.0), (1, 2.0)):
+        result = population("linear", tokens=tokens, nu=nu)
+        assert abs(result.excess_risk - float(found.subs({L_: tokens, NU_: nu}))) <= result.error + 1e-15
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 4, 5])
+def test_linear_at_hard_max(tokens):
+    """1 - (1 + mu^2)/L with mu the mean of the largest of L normals."""
+    mean = {2: 1 / math.sqrt(math.pi), 3: 1.5 / math.sqrt(math.pi), 4: 1.0293753730039641, 5: 1.1629644736405196}
+    result = population("linear", task="max", tokens=tokens, nu=math.inf)
+    expected = 1.0 - (1.0 + mean[tokens] ** 2) / tokens
+    assert float(sp.N(sp.sympify(result.closed_form))) == pytest.approx(expected, rel=1e-14)
+    assert result.excess_risk == pytest.approx(expected, abs=1e-13)
+    assert result.bayes_risk == 0.0
+
+
+CLOSED = {
+    "x": "L/(L + nu)",
+    "1 + x - mean(x)": "(L - 1)/(L + nu)",
+    "x - mean(x)": "(L**2 + nu)/(L*(L + nu))",
+    "x**2": "(3*L + 4*nu - 1)/(3*L + nu**2 + 6*nu)",
+    "2 + 3*x": "L*(L - 1)/(L**2 + nu*(L - 1))",
+}
+
+
+@pytest.mark.parametrize("text", CLOSED)
+def test_closed_optima_by_hand(text):
+    found = sp.sympify(population(text, tokens=3, nu=2.0).closed_form)
+    assert sp.simplify(found - sp.sympify(CLOSED[text])) == 0
+
+
+@pytest.mark.parametrize("text, case", [("relu", {"nu": 2.0}), ("abs(x)", {"nu": 0.7}), ("x", {"nu": 1.0})])
+def test_scale_free_activations_report_the_flat_direction(text, case):
+    result = population(text, tokens=3, **case)
+    assert result.flat_directions
+    values = {L_: 3, NU_: case["nu"]}
+    assert float(sp.N(sp.sympify(result.closed_form).subs(values))) == pytest.approx(result.excess_risk, abs=1e-12)
+
+
+def test_a_fraction_recognised_and_then_proved():
+    assert population("1 + erf(x)", task="max", tokens=2, nu=math.inf).closed_form == "1/3"
+
+
+@pytest.mark.parametrize("text", ["erf", "relu", "exp"])
+def test_averages_in_closed_form(text):
+    result = population(text, tokens=2, nu=1.0)
+    assert result.A is not None and result.B is not None
+    assert {"m_k", "q_k"} <= {
+        s.name for s in sp.sympify(result.B, locals={"owens_t": sp.Function("owens_t")}).free_symbols
+    }
+
+
+@pytest.mark.parametrize("name", ["spiked", "max"])
+@pytest.mark.parametrize("tokens, nu", [(2, 0.3), (3, 4.0), (8, 1.0), (16, 9.0)])
+def test_softmax_is_bayes(name, tokens, nu):
+    """By the numerical optimum, which knows nothing of the Nishimori condition."""
+    from codegen.population import averager, bayes_gain, best
+
+    distribution = lengths(tokens)
+    averages, _ = averager(activation("softmax"), task(name), nu, distribution)
+    if name == "spiked" or nu < 2.0:
+        found = best(averages, (), {})
+        assert abs(found.gain - bayes_gain(task(name), nu, distribution).gain) < 1e-10
+        assert found.m == pytest.approx(math.sqrt(nu) if name == "spiked" else nu, rel=1e-5)
+    result = population("softmax", task=name, tokens=tokens, nu=nu)
+    assert abs(result.test_risk - result.bayes_risk) < 1e-10
+    assert result.nishimori
+
+
+def test_nishimori_holds_for_softmax_and_its_like_only():
+    for name in ("spiked", "max"):
+        for text in (*registered(), "exp(2*x)/sum(exp(2*x))", "exp(-x)/sum(exp(-x))", "exp(x)/(2*sum(exp(x)))"):
+            held = nishimori(activation(text), task(name)) is not None
+            assert held == (text in ("softmax", "tempered") or (text.startswith("exp(") and "sum" in text)), text
+
+
+def test_nishimori_of_a_quadratic_signal():
+    """softmax of x^2 is Bayes where the weight is quadratic, softmax itself is not."""
+    quadratic = task("nu*x**2/(4*(1 + nu))")
+    found = nishimori(activation("exp(x**2)/sum(exp(x**2))"), quadratic)
+    assert found is not None and sp.simplify(found.c**2 - NU_pos() / (4 * (1 + NU_pos()))) == 0
+    assert nishimori(activation("softmax"), quadratic) is None
+
+
+def NU_pos():
+    from theory.model import NU
+
+    return NU
+
+
+def test_variable_length_costs_softmax_nothing_and_linear_something():
+    spread, parts = "1:0.2,2:0.3,3:0.5", {1: 0.2, 2: 0.3, 3: 0.5}
+
+    def cost(text):
+        mixture = population(text, tokens=spread, nu=2.0).excess_risk
+        return mixture - sum(p * population(text, tokens=n, nu=2.0).excess_risk for n, p in parts.items())
+
+    assert abs(cost("softmax")) < 1e-12
+    assert 0.02 < cost("linear") < 0.15
+
+
+def test_one_length_is_that_length():
+    assert population("linear", tokens="2:1", nu=1.5).as_dict() == population("linear", tokens=2, nu=1.5).as_dict()
+    mixed = population("linear", tokens="2:1.0,3:0.0", nu=1.5)
+    assert mixed.excess_risk == population("linear", tokens=2, nu=1.5).excess_risk
+
+
+def test_decay_of_softmax_and_linear():
+    """softmax on spiked falls like exp(-nu/4) at L = 2, linear like L/nu."""
+    softmax = [population("softmax", tokens=2, nu=nu).excess_risk for nu in (60.0, 64.0)]
+    assert math.log(softmax[0] / softmax[1]) / 4.0 == pytest.approx(0.25, abs=0.02)
+    assert population("linear", tokens=3, nu=1e4).excess_risk == pytest.approx(3e-4, rel=1e-2)
+
+
+TEXTS = st.sampled_from(
+    [
+        "linear",
+        "erf(x)",
+        "sigmoid",
+        "exp(x/2)",
+        "relu",
+        "softplus",
+        "1 + tanh(x - mean(x))",
+        "x**2",
+        "softmax1",
+        "1 + cos(x)",
+    ]
+)
+
+
+@settings(max_examples=12)
+@given(TEXTS, st.sampled_from(["spiked", "max", "nu*tanh(x)"]), st.sampled_from([1, 2, 3]), st.integers(0, 40))
+def test_no_activation_beats_bayes(text, name, tokens, tenths):
+    result = population(text, task=name, tokens=tokens, nu=tenths / 10)
+    assert result.test_risk >= result.bayes_risk - result.error - 1e-12
+
+
+def _run(*arguments):
+    return CliRunner().invoke(main, ["population", *arguments])
+
+
+def test_command():
+    found = _run("linear", "--tokens", "3", "--nu", "2", "--noise", "0.3", "--json")
+    assert found.exit_code == 0
+    result = json.loads(found.stdout)
+    keys = ["excess_risk", "test_risk", "bayes_risk", "order_parameters", "parameters", "closed_form", "error"]
+    assert set(keys) < set(result)
+    assert result["test_risk"] == pytest.approx(result["excess_risk"] + 0.09)
+    assert list(result["order_parameters"]) == ["m_k", "q_k", "m_v", "q_v"]
+    infinite = json.loads(_run("softmax", "--task", "max", "--tokens", "3", "--nu", "inf", "--json").stdout)
+    assert infinite["order_parameters"]["m_k"] is None and infinite["excess_risk"] == 0.0
+
+
+def test_free_parameters_are_optimised_and_given_ones_kept():
+    free, kept = population("erf", tokens=2, nu=2.0), population("erf", tokens=2, nu=2.0, c=0.0)
+    assert free.excess_risk < kept.excess_risk - 1e-4
+    assert kept.parameters == {"c": 0.0}
+    low, high = free.brackets["c"]
+    assert low < free.parameters["c"] < high
+
+
+def test_what_runs_off_to_infinity_is_told():
+    result = population("softplus", task="max", tokens=2, nu=math.inf)
+    assert result.order_parameters["m_k"] == math.inf
+    assert any("falls as |k| grows" in w for w in result.warnings)
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (("softmax", "--tokens", "2", "--nu", "-1"), "nu"),
+        (("softmax", "--tokens", "2", "--nu", "nan"), "nu"),
+        (("softmax", "--tokens", "2", "--nu", "inf"), "nu"),
+        (("softmax", "--tokens", "0", "--nu", "1"), "tokens"),
+        (("softmax", "--tokens", "1:0.5,2:0.6", "--nu", "1"), "tokens"),
+        (("softmax", "--tokens", "1:x", "--nu", "1"), "tokens"),
+        (("softmax", "--tokens", "2", "--nu", "1", "--noise", "-1"), "noise"),
+        (("exp(x**2)", "--tokens", "2", "--nu", "1"), "activation"),
+        (("softmax", "--tokens", "2", "--nu", "1", "--task", "x**2"), "task"),
+        (("softmax", "--tokens", "2", "--nu", "1", "--task", "b*x"), "task"),
+        (("softmax", "--tokens", "2", "--nu", "1", "--task", "maximum"), "task"),
+        (("erf", "--tokens", "2", "--nu", "1", "--param", "d=1"), "param"),
+    ],
+)
+def test_bad_input_is_named(arguments, named):
+    found = _run(*arguments)
+    assert found.exit_code == 2
+    assert named in found.stderr and "allowed is" in found.stderr
+    assert not found.stdout
+
+
+def test_lengths():
+    assert lengths("3:0.5,1:0.5").tokens == (1, 3)
+    assert lengths(" 4 ").fixed == 4
+    with pytest.raises(InputError, match="each length once"):
+        lengths("1:0.5,1:0.5")

@@ -1,0 +1,60 @@
+"""The number of tokens: one number, or a distribution P(L) written as 1:0.2,2:0.3,3:0.5."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from theory.errors import InputError
+from theory.limits import MAX_TOKENS, check_tokens
+
+_SUM_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Numbers of tokens with their probabilities, which sum to one."""
+
+    tokens: tuple[int, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def fixed(self) -> int | None:
+        """The number of tokens where it does not vary."""
+        return self.tokens[0] if len(self.tokens) == 1 else None
+
+
+def lengths(spec: int | str | Lengths) -> Lengths:
+    """One length or a distribution; lengths of weight zero are left out."""
+    if isinstance(spec, Lengths):
+        return spec
+    if isinstance(spec, str) and ":" in spec:
+        return _distribution(spec)
+    if isinstance(spec, str):
+        try:
+            spec = int(spec)
+        except ValueError:
+            raise InputError("tokens", spec, _ALLOWED) from None
+    check_tokens(spec)
+    return Lengths((spec,), (1.0,))
+
+
+_ALLOWED = f"a whole number from 1 to {MAX_TOKENS} or a distribution such as 1:0.2,2:0.3,3:0.5"
+
+
+def _distribution(text: str) -> Lengths:
+    found: dict[int, float] = {}
+    for part in text.split(","):
+        number, _, weight = part.partition(":")
+        try:
+            tokens, probability = int(number), float(weight)
+        except ValueError:
+            raise InputError("tokens", text, _ALLOWED) from None
+        check_tokens(tokens)
+        if tokens in found or not (math.isfinite(probability) and probability >= 0.0):
+            raise InputError("tokens", text, f"{_ALLOWED}: each length once, weights of at least 0")
+        found[tokens] = probability
+    if abs(sum(found.values()) - 1.0) > _SUM_TOLERANCE:
+        raise InputError("tokens", text, f"{_ALLOWED}: weights that sum to 1, not {sum(found.values()):g}")
+    kept = {n: p for n, p in sorted(found.items()) if p > 0.0}
+    return Lengths(tuple(kept), tuple(kept.values()))
