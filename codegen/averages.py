@@ -237,9 +237,9 @@ class Evaluator:
         sharp = spread * max([1.0, *slopes])
         if sharp < _GENTLE:
             hermite, weights = np.polynomial.hermite_e.hermegauss(int(_HERMITE_NODES * self.fineness))
-            return np.asarray(hermite, dtype=np.float64), np.asarray(np.log(weights / weights.sum()), dtype=np.float64)
+            return hermite, np.log(weights / weights.sum())
         h = min(0.5, 0.55 / sharp) / self.fineness
-        zeta = h * np.arange(-int(_REACH / h), int(_REACH / h) + 1)
+        zeta = h * np.arange(-int(_REACH / h), int(_REACH / h) + 1, dtype=np.float64)
         return zeta, np.log(h) - zeta**2 / 2.0 - np.log(2.0 * np.pi) / 2.0
 
     def _teacher_spread(self) -> float:

@@ -83,10 +83,10 @@ def _loaded(source: str) -> ModuleType:
     return load_source(source, f"replicode_generated_{hashlib.sha256(source.encode()).hexdigest()[:16]}")
 
 
-def check_digits(digits: int) -> float:
+def check_digits(digits: int, most: int = 12) -> float:
     """The tolerance that a number of digits asks for."""
-    if not isinstance(digits, int) or isinstance(digits, bool) or not 1 <= digits <= 12:
-        raise InputError("digits", digits, "a whole number from 1 to 12")
+    if not isinstance(digits, int) or isinstance(digits, bool) or not 1 <= digits <= most:
+        raise InputError("digits", digits, f"a whole number from 1 to {most}")
     return 10.0**-digits
 
 
@@ -105,14 +105,17 @@ def solve(
     **parameters: float,
 ) -> Any:
     """Solve the saddle-point equations; the Solution carries its error and its warnings."""
+    from replicode.precise import DOUBLE_DIGITS, MOST_DIGITS, precise_solution
     from theory.limits import check_tokens
 
     check_tokens(tokens)
-    tol = check_digits(digits)
+    tol = check_digits(digits, MOST_DIGITS)
     module, settled = module_for(act, task, tokens)
     values = {**settled, **parameters}
     check_parameters(module, values)
     setting = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
+    if digits > DOUBLE_DIGITS:
+        return precise_solution((act, task, tokens), module, setting, init, values, digits)
     return call(module.solve, **setting, init=init, tol=tol, **values)
 
 
@@ -153,13 +156,17 @@ def derivation_of(
     """The derivation of an activation in every format, from the cache when it is there."""
 
     def build() -> dict[str, Any]:
-        from replicode.present import as_json, as_latex, as_markdown, as_text, derivation
+        from replicode.present import as_json, as_latex, as_markdown, as_text, derivation, population_derivation
         from theory.activation import activation
+        from theory.population import derive_population
 
-        system = derive(activation(act, **parameters), task, tokens)
-        found = derivation(system, level)
+        settled = activation(act, **parameters)
+        if level == "population":
+            found = population_derivation(derive_population(settled, task, tokens))
+        else:
+            found = derivation(derive(settled, task, tokens))
         return {
-            "made_for": f"derivation of {system.activation.text}, task {system.task.text}, level {level}",
+            "made_for": f"derivation of {found.activation}, task {found.task}, level {level}",
             "json": as_json(found),
             "text": as_text(found),
             "markdown": as_markdown(found),

@@ -19,7 +19,8 @@ from theory.channel import N, U
 from theory.model import V
 from theory.nodes import L, TokenSum, X
 from theory.notation import is_plain, latex, meaning, parameter_symbols, tex, text
-from theory.population import population_risk
+from theory.optimum import excess_of
+from theory.population import PopulationSystem
 from theory.replica import Step
 from theory.saddle import Reduction, SaddleSystem
 from theory.tokens import Definition
@@ -68,15 +69,13 @@ class Derivation:
         return as_markdown(self)
 
 
-def derivation(system: SaddleSystem, level: str = "rs") -> Derivation:
-    """The derivation of a system at the level `rs` or `population`."""
-    if level == "population":
-        return _population(system)
+def derivation(system: SaddleSystem) -> Derivation:
+    """The derivation of the saddle-point system."""
     inverse = inverse_map(system)
     derived = {f"{name}_derivative_form": e for name, e in system.derivative_equations().items()}
     return _derivation(
         system,
-        level=level,
+        level="rs",
         free_energy=system.free_energy,
         equations=system.equations() | derived,
         prox=inverse - W_CHI,
@@ -86,21 +85,24 @@ def derivation(system: SaddleSystem, level: str = "rs") -> Derivation:
     )
 
 
-def _population(system: SaddleSystem) -> Derivation:
-    risk = population_risk(system.task)
+def population_derivation(system: PopulationSystem) -> Derivation:
+    """The derivation of the population risk."""
+    risk, closed = system.risk, {"A": system.averages.A, "B": system.averages.B}
     equations = {
         "risk": risk.on_manifold,
+        "excess_risk": excess_of(risk.on_manifold),
+        **{name: expr for name, expr in closed.items() if expr is not None},
         "hidden_score_mean": risk.score_mean,
         "hidden_score_variance": risk.score_variance,
         "risk_integrand_hidden": risk.hidden,
         "risk_integrand_idle": risk.idle,
         "bias_idle": risk.bias,
     }
-    steps = population_chain(system, risk)
+    steps = population_chain(system)
     return _derivation(system, level="population", free_energy=risk.on_manifold, equations=equations, steps=steps)
 
 
-def _derivation(system: SaddleSystem, **found: Any) -> Derivation:
+def _derivation(system: SaddleSystem | PopulationSystem, **found: Any) -> Derivation:
     empty = {"prox": None, "jacobian": None, "inverse_map": None}
     return Derivation(
         activation=system.activation.text,

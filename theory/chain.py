@@ -37,7 +37,8 @@ from theory.model import (
 )
 from theory.nodes import L, W, X
 from theory.notation import average, builtin, parameter_symbols
-from theory.population import BIAS_IDLE, CROSS_OVERLAPS, SIGMA_EPS, SIGMA_IDLE, A, B, PopulationRisk
+from theory.optimum import best_value
+from theory.population import BIAS_IDLE, CROSS_OVERLAPS, SIGMA_EPS, SIGMA_IDLE, A, B, PopulationSystem
 from theory.replica import (
     BETA,
     CHANNEL_FIELD,
@@ -52,7 +53,8 @@ from theory.replica import (
     block_renaming,
     per_replica,
 )
-from theory.saddle import HIDDEN, IDLE, ChannelAverage, E, SaddleSystem, TokenFields, conjugate_of
+from theory.saddle import HIDDEN, IDLE, ChannelAverage, E, SaddleSystem, TokenFields, conjugate_of, field_laws
+from theory.task import Task
 from theory.tokens import Definition, OuterProducts
 
 SIGMA_W = sp.Symbol("sigma_w", real=True)
@@ -83,15 +85,16 @@ def chain(system: SaddleSystem) -> tuple[Step, ...]:
     return tuple(s for s in steps if s.lhs != s.rhs)
 
 
-def population_chain(system: SaddleSystem, risk: PopulationRisk) -> tuple[Step, ...]:
+def population_chain(system: PopulationSystem) -> tuple[Step, ...]:
     """The way to the risk of a fixed estimator, on the manifold where the cross overlaps vanish."""
+    risk = system.risk
     flat = {**dict.fromkeys(CROSS_OVERLAPS, sp.S.Zero), BIAS_IDLE: sp.S.Zero}
     hidden, idle = risk.hidden.subs(flat), risk.idle.subs(flat)
     m, q = M["v"], Q["v"]
-    best = sp.solve(sp.diff(risk.on_manifold.subs(q, m**2), m), m)[0]
+    best = best_value(risk.on_manifold)
     part = "The population risk"
     steps = [
-        *_law(system)[:2],
+        *(_weight(system.task, field_laws(system.task)[0]) if system.task.gaussian else ()),
         Step(
             "given the scores, z* - sigma z at the hidden token is Gaussian with the second moment",
             1 - 2 * SIGMA_EPS * m + SIGMA_EPS**2 * q + NOISE**2,
@@ -104,8 +107,8 @@ def population_chain(system: SaddleSystem, risk: PopulationRisk) -> tuple[Step, 
         ),
         Step(
             "the best values are proportional to the teacher's: at q_v = m_v^2 = (A/B)^2",
-            risk.on_manifold.subs({m: best, q: best**2}, simultaneous=True),
-            1 + NOISE**2 - A**2 / B,
+            risk.on_manifold.subs({m: best.m_v, q: best.q_v}, simultaneous=True),
+            best.risk,
         ),
     ]
     return tuple(replace(s, part=part) for s in steps if s.lhs != s.rhs)
@@ -567,14 +570,11 @@ def _prior_in_overlaps(system: SaddleSystem, block: str) -> Step:
     )
 
 
-def _law(system: SaddleSystem) -> list[Step]:
-    """The law of (w_chi, w_z, y) at the hidden token."""
-    law, task = system.hidden_law, system.task
+def _weight(task: Task, law: FieldLaw) -> list[Step]:
+    """What the weight of a task that leaves the scores Gaussian does to the hidden token's."""
     mean, variance = task.hidden_score()
     weight = task.log_weight.xreplace({X: CHI_STAR})
-    m, q, w, given = M["k"], Q["k"], HIDDEN.w["v"], law.given(Y)
-    centred = sp.Matrix(law.fields) - law.mean
-    balanced = law.covariance * sp.Matrix(law.score())
+    m, q = M["k"], Q["k"]
     return [
         Step(
             "the task's weight g times the base law N(0, 1) of the hidden token's teacher score: completing the square",
@@ -586,6 +586,17 @@ def _law(system: SaddleSystem) -> list[Step]:
             (q - m**2) + m**2 * (mean**2 + variance),
             law.covariance[0, 0] + law.mean[0] ** 2,
         ),
+    ]
+
+
+def _law(system: SaddleSystem) -> list[Step]:
+    """The law of (w_chi, w_z, y) at the hidden token."""
+    law = system.hidden_law
+    w, given = HIDDEN.w["v"], law.given(Y)
+    centred = sp.Matrix(law.fields) - law.mean
+    balanced = law.covariance * sp.Matrix(law.score())
+    return [
+        *_weight(system.task, law),
         Step(
             "the conditional law of w_z at the hidden token given y: its variance is the inverse of an entry of C^-1",
             given.covariance[given.fields.index(w), given.fields.index(w)],

@@ -96,11 +96,16 @@ def price_stein(law: FieldLaw, gradient: Mapping[sp.Symbol, sp.Expr], theta: sp.
     return sp.factor_terms(sp.simplify(total))
 
 
+def is_quadratic(log_weight: sp.Expr) -> bool:
+    """Whether a log-weight is a polynomial of degree <= 2 in x."""
+    return bool(log_weight.is_polynomial(X)) and bool(sp.Poly(log_weight, X).degree() <= 2)
+
+
 def gaussian_from_log_weight(log_weight: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
     """Mean and variance of N(0, 1) reweighted by exp(log_weight(x)), a polynomial of degree <= 2 in x."""
-    poly = sp.Poly(log_weight, X) if log_weight.is_polynomial(X) else None
-    if poly is None or poly.degree() > 2:
+    if not is_quadratic(log_weight):
         raise Refusal(f"log-weight {log_weight}: only polynomials of degree <= 2 in x keep the scores Gaussian")
+    poly = sp.Poly(log_weight, X)
     quadratic, linear = poly.coeff_monomial(X**2), poly.coeff_monomial(X)
     variance = 1 / (1 - 2 * quadratic)
     return sp.simplify(linear * variance), sp.simplify(variance)

@@ -61,6 +61,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "t_shift": ("t", "common shift of all scores"),
     "A": ("A", "average of sigma at the hidden token"),
     "B": ("B", "average of the token sum of sigma**2"),
+    "owens_t": ("T", "Owen's T function: owens_t(h, a) = int_0^a exp(-h^2 (1 + t^2)/2)/(1 + t^2) dt/(2 pi)"),
+    "bivariate_normal_cdf": (r"\Phi_2", "probability that two standard normals of correlation rho are below h and k"),
     "chi_eps": (r"\chi_{\varepsilon}", "score of the hidden token"),
     "chi_l": (r"\chi_{\ell}", "score of an idle token"),
     "sigma_eps": (r"\sigma_{\varepsilon}", "activation at the hidden token"),

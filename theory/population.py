@@ -11,9 +11,16 @@ from dataclasses import dataclass
 
 import sympy as sp
 
+from theory.activation import Activation, activation
+from theory.closed import ClosedAverages, closed_averages
+from theory.domain import check_domain
 from theory.gaussian import FieldLaw
+from theory.limits import check_tokens
 from theory.model import CHI_STAR, NOISE, Z_STAR, M, Q
-from theory.task import Task
+from theory.nodes import L
+from theory.properties import properties
+from theory.saddle import Reduction, reductions
+from theory.task import Task, task
 
 K_VSTAR = sp.Symbol("k_vstar", real=True)
 V_KSTAR = sp.Symbol("v_kstar", real=True)
@@ -29,7 +36,10 @@ A, B = sp.symbols("A B", real=True)
 
 @dataclass(frozen=True)
 class PopulationRisk:
-    """risk = E[hidden + sum over idle tokens of idle], bias_idle being itself the sum of `bias` over idle tokens."""
+    """risk = E[hidden + sum over idle tokens of idle], bias_idle being itself the sum of `bias` over idle tokens.
+
+    Where the task does not leave the scores Gaussian, chi_star is given: the token's own in each of the parts.
+    """
 
     score_mean: sp.Expr
     score_variance: sp.Expr
@@ -54,28 +64,38 @@ def token_covariance(chi: sp.Symbol) -> FieldLaw:
 
 
 def population_risk(setting: Task) -> PopulationRisk:
-    """Derive the integrand by conditioning every token's (z*, z) on its score."""
-    hidden = token_covariance(CHI_EPS).reweighted(CHI_STAR, *setting.hidden_score()).marginal(Z_STAR, CHI_EPS, _Z)
-    idle = token_covariance(CHI_IDLE).marginal(CHI_IDLE, _Z)
-    given, idle_given = hidden.given(CHI_EPS), idle.given(CHI_IDLE)
+    """Derive the integrand by conditioning every token's (z*, z) on its scores."""
+    hidden, idle, score = _given_scores(setting)
     weights = sp.Matrix([1, -SIGMA_EPS])
-    variance = (weights.T * given.covariance * weights)[0]
-    bias = (weights.T * given.mean)[0]
-    hidden_part = NOISE**2 + sp.expand(variance) + (bias - BIAS_IDLE) ** 2
-    idle_part = SIGMA_IDLE**2 * idle_given.covariance[0, 0]
+    variance = (weights.T * hidden.covariance * weights)[0]
+    bias = (weights.T * hidden.mean)[0]
+    hidden_part = NOISE**2 + sp.collect(sp.expand(variance), SIGMA_EPS, sp.factor) + (bias - BIAS_IDLE) ** 2
+    idle_part = SIGMA_IDLE**2 * idle.covariance[0, 0]
     flat = dict.fromkeys(CROSS_OVERLAPS, sp.S.Zero)
-    bias_idle = SIGMA_IDLE * idle_given.mean[0]
     manifold = _on_manifold(hidden_part.subs({**flat, BIAS_IDLE: 0}), idle_part.subs(flat))
-    position = hidden.fields.index(CHI_EPS)
     return PopulationRisk(
-        score_mean=hidden.mean[position],
-        score_variance=hidden.covariance[position, position],
-        idle_score_variance=idle.covariance[0, 0],
+        score_mean=score.mean[0],
+        score_variance=score.covariance[0, 0],
+        idle_score_variance=token_covariance(CHI_IDLE).marginal(CHI_IDLE).covariance[0, 0],
         hidden=hidden_part,
         idle=idle_part,
-        bias=bias_idle,
+        bias=SIGMA_IDLE * idle.mean[0],
         on_manifold=manifold,
     )
+
+
+def _given_scores(setting: Task) -> tuple[FieldLaw, FieldLaw, FieldLaw]:
+    """The laws of (z*, z) at the hidden token and of z at an idle one given the scores, and that of chi_eps.
+
+    Where the task leaves the scores Gaussian chi* is integrated out; else everything is given chi* too.
+    """
+    if setting.gaussian:
+        hidden = token_covariance(CHI_EPS).reweighted(CHI_STAR, *setting.hidden_score()).marginal(Z_STAR, CHI_EPS, _Z)
+        idle = token_covariance(CHI_IDLE).marginal(CHI_IDLE, _Z)
+        return hidden.given(CHI_EPS), idle.given(CHI_IDLE), hidden.marginal(CHI_EPS)
+    hidden = token_covariance(CHI_EPS).given(CHI_STAR)
+    idle = token_covariance(CHI_IDLE).marginal(CHI_STAR, CHI_IDLE, _Z).given(CHI_STAR)
+    return hidden.given(CHI_EPS), idle.given(CHI_IDLE), hidden.marginal(CHI_EPS)
 
 
 def _on_manifold(hidden: sp.Expr, idle: sp.Expr) -> sp.Expr:
@@ -85,3 +105,29 @@ def _on_manifold(hidden: sp.Expr, idle: sp.Expr) -> sp.Expr:
     if sp.simplify(square - idle.coeff(SIGMA_IDLE, 2)) != 0:
         raise AssertionError("hidden and idle tokens must weigh sigma^2 alike")
     return linear.coeff_monomial(1) + linear.coeff_monomial(SIGMA_EPS) * A + square * B
+
+
+@dataclass(frozen=True)
+class PopulationSystem:
+    """All that is derived at population level: the risk of any estimator, and A and B where they have closed forms."""
+
+    activation: Activation
+    task: Task
+    tokens: int | None
+    reductions: tuple[Reduction, ...]
+    risk: PopulationRisk
+    averages: ClosedAverages
+
+
+def derive_population(
+    act: str | Activation, setting: str | Task = "spiked", tokens: int | None = None
+) -> PopulationSystem:
+    """The population level of an activation on any task."""
+    check_tokens(tokens)
+    act, setting = activation(act), task(setting)
+    check_domain(act, tokens)
+    found = closed_averages(act, setting)
+    if tokens is not None:
+        a, b = (None if e is None else e.xreplace({L: sp.Integer(tokens)}) for e in (found.A, found.B))
+        found = ClosedAverages(a, b)
+    return PopulationSystem(act, setting, tokens, reductions(properties(act)), population_risk(setting), found)

@@ -183,7 +183,7 @@ def derive(
     """Derive the replica-symmetric saddle-point system of an activation on a task."""
     check_tokens(tokens)
     act, setting, model = activation(act), task(task_spec), model or Model()
-    check_domain(act)
+    check_domain(act, tokens)
     values = eliminate_values(model)
     priors = prior_free_energies(model)
     free_energy = sum((p.value for p in priors.values()), sp.S.Zero) + ALPHA * ENVELOPE
@@ -206,7 +206,7 @@ def derive(
         channel={t: _channel_average(t, hidden_law, idle_law) for t in ORDER_PARAMETERS},
         derivative_form={s[b]: _derivative_form(s[b], hidden_law, idle_law) for b in BLOCKS for s in (M, Q)},
         prior_update=_prior_update(free_energy),
-        reductions=_reductions(found),
+        reductions=reductions(found),
     )
 
 
@@ -274,17 +274,18 @@ def _price(law: FieldLaw, fields: TokenFields, theta: sp.Symbol) -> sp.Expr:
     return total
 
 
-def _reductions(found: Properties) -> tuple[Reduction, ...]:
-    reductions = [Reduction("value channel linear", "z is eliminated exactly; only the scores are minimised over")]
+def reductions(found: Properties) -> tuple[Reduction, ...]:
+    """What the properties of an activation save, each with its consequence."""
+    saved = [Reduction("value channel linear", "z is eliminated exactly; only the scores are minimised over")]
     if found.shift_invariant:
-        reductions.append(Reduction("shift invariant", "one dimension of the scores drops out of every average"))
+        saved.append(Reduction("shift invariant", "one dimension of the scores drops out of every average"))
     if found.row_sum is not None and found.row_sum != 0:
-        reductions.append(
+        saved.append(
             Reduction(
                 "constant row sum",
                 f"sigma sums to {found.row_sum}: (w_z, y) enters only through y - ({found.row_sum}) w_z",
             )
         )
     if found.elementwise:
-        reductions.append(Reduction("element-wise", "population averages factorise over tokens: one dimension each"))
-    return tuple(reductions)
+        saved.append(Reduction("element-wise", "population averages factorise over tokens: one dimension each"))
+    return tuple(saved)

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 import sympy as sp
 
 from theory.activation import Activation, TokenForm
-from theory.errors import Refusal
 from theory.model import CHI_STAR
 from theory.nodes import L, X
 from theory.task import Task
@@ -187,7 +186,7 @@ _ONE = _Monomial(sp.S.One, sp.S.One, (), sp.S.One, ())
 def weighted_averages(act: Activation, setting: Task) -> WeightedAverages | None:
     """The two averages of the population risk, None when they do not factorise over the tokens."""
     sigma = _monomials(act.token_form())
-    gaussian = _gaussian(setting)
+    gaussian = setting.hidden_score() if setting.gaussian else None
     weights = (_ONE,) if gaussian else _monomials(Activation("weight", setting.weight).token_form())
     if sigma is None or weights is None or any(w.sums for w in weights):
         return None
@@ -217,13 +216,6 @@ def at_teacher(averages: WeightedAverages) -> WeightedAverages:
 
     a, b, total = (tuple(map(merged, p)) for p in (averages.A, averages.B, averages.normalisation))
     return WeightedAverages(a, b, total, averages.gaussian)
-
-
-def _gaussian(setting: Task) -> tuple[sp.Expr, sp.Expr] | None:
-    try:
-        return setting.hidden_score()
-    except Refusal:
-        return None
 
 
 def _weighted(weight: _Monomial, monomial: _Monomial, own: int) -> Iterator[Product]:

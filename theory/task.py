@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import sympy as sp
 
 from theory.errors import InputError, Refusal
-from theory.gaussian import gaussian_from_log_weight
+from theory.gaussian import gaussian_from_log_weight, is_quadratic
 from theory.language import parse, unparse
 from theory.model import NU
 from theory.nodes import L, TokenSum, X
@@ -54,6 +54,11 @@ class Task:
     def scores_unweighted(self) -> bool:
         """Whether sum_e g does not depend on the scores, so that they keep their base law."""
         return row_sum(self.weight) is not None
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether all scores stay Gaussian under the weight."""
+        return not self.log_weight.has(TokenSum) and is_quadratic(self.log_weight)
 
     def hidden_score(self) -> tuple[sp.Expr, sp.Expr]:
         """Mean and variance of chi*_eps under the reweighted law, where all scores stay Gaussian."""

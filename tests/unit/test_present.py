@@ -9,9 +9,19 @@ from pathlib import Path
 import pytest
 import sympy as sp
 
-from replicode.present import abbreviated, as_json, as_latex, as_markdown, as_text, derivation, symbols_of
+from replicode.present import (
+    abbreviated,
+    as_json,
+    as_latex,
+    as_markdown,
+    as_text,
+    derivation,
+    population_derivation,
+    symbols_of,
+)
 from theory.nodes import TokenSum, W, X, erfc, erfcx, ierfcx, log_ndtr, relu, sigmoid, softplus, step
 from theory.notation import builtin, latex, meaning, parameter_symbols, text
+from theory.population import derive_population
 from theory.saddle import derive
 
 AWKWARD = "relu(a_b*x)/(1 + sum(abs(x)))"
@@ -29,7 +39,7 @@ def pages(softmax):
     return {
         "softmax": softmax,
         "awkward": derivation(awkward),
-        "population": derivation(awkward, "population"),
+        "population": population_derivation(derive_population(awkward.activation)),
         "task": derivation(derive("cos(beta*x)", "x**2/4", 1)),
     }
 
