@@ -30,7 +30,7 @@ Numeric = Callable[..., Array]
 PANEL_NODES = 12
 _PANEL_WIDTH = 0.8
 _LOG_STEP = 0.24
-_SCAN = np.linspace(-40.0, 40.0, 1601)
+SCAN = np.linspace(-40.0, 40.0, 1601)
 _REACH = 9.5
 _DEPTH = 42.0  # what is e^-42 below the largest is left out
 _BLOCK = 4_000_000
@@ -186,8 +186,8 @@ class Evaluator:
     def _scan(self, hidden: bool) -> tuple[Array, Array]:
         """A coarse line of (x, chi*) through the law of one token."""
         mean, scale = self._score_law(hidden)
-        x = mean + scale * _SCAN
-        return x, self._teacher_mean(x) if self.law.q > 0.0 else _SCAN
+        x = mean + scale * SCAN
+        return x, self._teacher_mean(x) if self.law.q > 0.0 else SCAN
 
     def _score_law(self, hidden: bool) -> tuple[float, float]:
         m, q = self.law.m, self.law.q
@@ -233,7 +233,7 @@ class Evaluator:
         if self.law.hidden is not None or degenerate:
             return np.zeros(1), np.zeros(1)
         spread = self._teacher_spread()
-        slopes = [_steepest(self._call(b.log, np.zeros_like(_SCAN), _SCAN, tokens), _SCAN) for b in bodies]
+        slopes = [_steepest(self._call(b.log, np.zeros_like(SCAN), SCAN, tokens), SCAN) for b in bodies]
         sharp = spread * max([1.0, *slopes])
         if sharp < _GENTLE:
             hermite, weights = np.polynomial.hermite_e.hermegauss(int(_HERMITE_NODES * self.fineness))
@@ -260,17 +260,19 @@ class Evaluator:
         mean, scale = self._score_law(hidden)
         x, chi = self._scan(hidden)
         logs = [self._call(b.log, x, chi, tokens) for b in bodies]
-        reached = np.abs(_SCAN) <= _REACH
+        reached = np.abs(SCAN) <= _REACH
+        sizes: list[Array] = []
         for function, carried in functions:
             log = self._call(function.log, x, chi, tokens)
             with np.errstate(invalid="ignore"):
                 for p, b in zip(carried, logs):
                     log = log - p * b if p else log
-            log = np.where(np.isfinite(log), log, -np.inf) - _SCAN**2 / 2.0
+            log = np.where(np.isfinite(log), log, -np.inf) - SCAN**2 / 2.0
             if np.isfinite(log).any():
                 reached |= log > log.max() - _DEPTH
-        low, high = _SCAN[reached].min(), _SCAN[reached].max()
-        sharp = max([1.0, *[_steepest(b[reached], _SCAN[reached]) for b in logs]])
+                sizes.append(self._call(function.sign, x, chi, tokens) * np.exp(log - log.max()))
+        low, high = SCAN[reached].min(), SCAN[reached].max()
+        sharp = max([1.0, *[_steepest(b[reached], SCAN[reached]) for b in logs], *[roughest(s) for s in sizes]])
         edges = np.linspace(low, high, int(np.ceil((high - low) * sharp * self.fineness / _PANEL_WIDTH)) + 1)
         if scale > 0.0:
             signed_ones = (*[f for f, _ in functions], *bodies)
@@ -283,11 +285,11 @@ class Evaluator:
     def _graded(self, log: Array, reached: NDArray[np.bool_]) -> Array:
         """Edges that halve towards every sharp minimum of a body, where it may vanish."""
         inner = np.flatnonzero((log[1:-1] < log[:-2]) & (log[1:-1] <= log[2:]) & reached[1:-1]) + 1
-        steps = (_SCAN[1] - _SCAN[0]) * 2.0 ** -np.arange(-3.0, 30.0)
+        steps = (SCAN[1] - SCAN[0]) * 2.0 ** -np.arange(-3.0, 30.0)
         found = [np.zeros(0)]
         for i in inner:
             if min(log[i - 1], log[i + 1]) - log[i] > 0.5 or not np.isfinite(log[i]):
-                found.append(np.r_[_SCAN[i] - steps, _SCAN[i], _SCAN[i] + steps])
+                found.append(np.r_[SCAN[i] - steps, SCAN[i], SCAN[i] + steps])
         return np.concatenate(found)
 
     def _log_axes(
@@ -409,3 +411,8 @@ def _steepest(log: Array, at: Array) -> float:
         slopes = np.abs(np.diff(log) / np.diff(at))
     slopes = slopes[np.isfinite(slopes)]
     return float(min(slopes.max(), max(8.0, float(np.quantile(slopes, 0.98))))) if slopes.size else 1.0
+
+
+def roughest(sizes: Array) -> float:
+    """The largest slope, in units of the largest size, of a function times the density along the scan."""
+    return float(np.abs(np.diff(sizes)).max() / (SCAN[1] - SCAN[0]))

@@ -15,10 +15,22 @@ import sympy as sp
 from numpy.polynomial import legendre
 from scipy import special
 
-from codegen.averages import PANEL_NODES, Array, Evaluator, Law, Signed, compiled, gauss_panels, signed
+from codegen.averages import (
+    PANEL_NODES,
+    SCAN,
+    Array,
+    Evaluator,
+    Law,
+    Signed,
+    compiled,
+    gauss_panels,
+    roughest,
+    signed,
+)
 from theory.sequence import Product
 
-_RESIDUAL_NODES = 24
+_RESIDUAL_STEP = 0.5
+_REACH = 9.0
 _ROWS = 64
 _COARSE = 100
 
@@ -38,6 +50,7 @@ class HardEvaluator(Evaluator):
     def __init__(self, law: Law, sign: int, values: Mapping[sp.Symbol, float], fineness: float = 1.0) -> None:
         super().__init__(law, values, fineness)
         self.sign = sign
+        self._roughness = 1.0
 
     def hard_value(self, products: Sequence[Product], lengths: Sequence[int]) -> Array:
         """L times the average, for each number of tokens."""
@@ -56,6 +69,7 @@ class HardEvaluator(Evaluator):
         carriers = [self._carrier(functions[:-1], b, p, tokens) for b, p in zip(bodies, powers)]
         carried = [[p if i == c else 0.0 for p, c in zip(powers, carriers)] for i in range(len(functions))]
         edges = self._edges(list(zip(functions, carried)), bodies, False, tokens)
+        self._note_roughness(functions, tokens)
         if self.law.q <= 0.0 or self.law.m == 0.0:
             edges = np.linspace(-9.5, 9.5, int(24 * self.fineness) + 1)
         spare = tokens - len(product.functions)
@@ -101,8 +115,22 @@ class HardEvaluator(Evaluator):
         residual = self.law.q - self.law.m**2
         if residual <= 1e-14 * self.law.q:
             return self.law.m * chi[:, None], np.zeros(1)
-        xi, weights = np.polynomial.hermite_e.hermegauss(int(_RESIDUAL_NODES * self.fineness))
+        h = _RESIDUAL_STEP / max(1.0, np.sqrt(residual) * self._roughness) / self.fineness
+        xi = h * np.arange(-int(_REACH / h), int(_REACH / h) + 1)
+        weights = np.exp(-(xi**2) / 2.0)
         return self.law.m * chi[:, None] + np.sqrt(residual) * xi, np.log(weights / weights.sum())
+
+    def _note_roughness(self, functions: Sequence[Signed], tokens: int) -> None:
+        """The largest slope of the token functions in x, in units of their size, for the nodes of the residual."""
+        if self.law.q <= self.law.m**2:
+            return
+        x, chi = self._scan(False)
+        slopes = [1.0]
+        for f in functions:
+            log = self._call(f.log, x, chi, tokens) - SCAN**2 / 2.0
+            if np.isfinite(log).any():
+                slopes.append(roughest(self._call(f.sign, x, chi, tokens) * np.exp(log - log[np.isfinite(log)].max())))
+        self._roughness = max(slopes) / float(np.sqrt(self.law.q))
 
     def _table(
         self,

@@ -182,7 +182,7 @@ class _Search:
         if abs(edge[0]) >= ladder[-1]:
             starts += [np.r_[np.sign(edge[0]) * m, edge[1:]] for m in _LONGER]
             gains += [self.gain(z, COARSE) for z in starts[len(gains) :]]
-            if int(np.argmax(gains)) == len(gains) - 1:
+            if gains[-1] > max(gains[:-1]) + 1e-9:
                 return starts[-1]
         top = max(gains)
         tied = [z for z, g in zip(starts, gains) if g > top - 1e-9]

@@ -25,9 +25,9 @@ _SIZE = sp.Symbol("size", positive=True)
 _ROOT_NU = sp.Symbol("root_nu", nonnegative=True)
 _LARGEST = 600
 _LARGEST_DENOMINATOR = 64
-_AT_REST = 1e-7
+_AT_REST = 1e-4
 _AGREEMENT = sp.Float("1e-9")
-_PLACE = sp.Float("1e-5")
+_PLACE = sp.Float("1e-4")
 
 
 @dataclass(frozen=True)
