@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import math
 from collections.abc import Callable, Mapping
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from theory.task import Task
     from validation.report import Report
 
+BACKENDS = ("numpy", "fast")
+DOUBLE_DIGITS = 12
+FLOAT_DIGITS = 15
+MOST_DIGITS = 50
+
 
 def derive(
     act: str | Activation, task: str | Task = "spiked", tokens: int | None = None, model: Model | None = None
@@ -29,13 +35,33 @@ def derive(
     return derive_system(act, task, tokens, model)
 
 
-def module_for(act: str | Activation, task: str | Task, tokens: int) -> tuple[ModuleType, dict[str, float]]:
+def module_for(
+    act: str | Activation, task: str | Task, tokens: int, backend: str = "numpy"
+) -> tuple[ModuleType, dict[str, float]]:
     """The generated module, from the cache when it is there, and the activation's settled parameters.
 
     Text is looked up as typed, so that a cached module is found without SymPy being imported.
     """
+    if backend not in BACKENDS:
+        raise InputError("backend", backend, " or ".join(BACKENDS))
     payload = _module_payload(act, task, tokens)
-    return _loaded(payload["source"]), dict(payload["settled"])
+    module = _loaded(payload["source"]) if backend == "numpy" else _compiled(act, task, tokens, payload["source"])
+    return module, dict(payload["settled"])
+
+
+def _compiled(act: str | Activation, task: str | Task, tokens: int, source: str) -> ModuleType:
+    """The module with compiled loops, cached for this compiler and processor."""
+    from codegen.native import machine
+
+    def build() -> dict[str, Any]:
+        from codegen.fast import c_source, compiled
+
+        system = derive(act, task, tokens)
+        library = base64.b64encode(compiled(c_source(system))).decode()
+        return {"made_for": f"compiled {system.activation.text}, {tokens} tokens", "library": library}
+
+    payload = cached("fast", (_described(act), _described(task), tokens, machine()), build)
+    return _accelerated(source, payload["library"])
 
 
 def module_source(act: str | Activation, task: str | Task, tokens: int) -> str:
@@ -77,13 +103,20 @@ def _build(act: str | Activation, task: str | Task, tokens: int) -> dict[str, An
 
 
 @lru_cache(maxsize=32)
-def _loaded(source: str) -> ModuleType:
+def _loaded(source: str, name: str = "generated") -> ModuleType:
     from codegen.loading import load_source
 
-    return load_source(source, f"replicode_generated_{hashlib.sha256(source.encode()).hexdigest()[:16]}")
+    return load_source(source, f"replicode_{name}_{hashlib.sha256(source.encode()).hexdigest()[:16]}")
 
 
-def check_digits(digits: int, most: int = 12) -> float:
+@lru_cache(maxsize=32)
+def _accelerated(source: str, library: str) -> ModuleType:
+    from codegen.native import accelerated
+
+    return accelerated(_loaded(source, "fast"), base64.b64decode(library))
+
+
+def check_digits(digits: int, most: int = DOUBLE_DIGITS) -> float:
     """The tolerance that a number of digits asks for."""
     if not isinstance(digits, int) or isinstance(digits, bool) or not 1 <= digits <= most:
         raise InputError("digits", digits, f"a whole number from 1 to {most}")
@@ -102,19 +135,24 @@ def solve(
     lambda_v: float = 1.0,
     digits: int = 8,
     init: str = "informed",
+    backend: str = "numpy",
     **parameters: float,
 ) -> Any:
-    """Solve the saddle-point equations; the Solution carries its error and its warnings."""
-    from replicode.precise import DOUBLE_DIGITS, MOST_DIGITS, precise_solution
+    """Solve the saddle-point equations; the Solution carries its error and its warnings.
+
+    `backend` is numpy, or fast for compiled loops, which need a C compiler.
+    """
     from theory.limits import check_tokens
 
     check_tokens(tokens)
     tol = check_digits(digits, MOST_DIGITS)
-    module, settled = module_for(act, task, tokens)
+    module, settled = module_for(act, task, tokens, backend)
     values = {**settled, **parameters}
     check_parameters(module, values)
     setting = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
     if digits > DOUBLE_DIGITS:
+        from replicode.precise import precise_solution
+
         return precise_solution((act, task, tokens), module, setting, init, values, digits)
     return call(module.solve, **setting, init=init, tol=tol, **values)
 
@@ -206,7 +244,7 @@ def validate(
     if not isinstance(seeds, int) or seeds < 2:
         raise InputError("seeds", seeds, "a whole number of at least 2")
     physics = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    solution = solve(act, task=task, tokens=tokens, digits=digits, init=init, **physics, **parameters)
+    solution = solve(act, task=task, tokens=tokens, digits=digits, init=init, backend="numpy", **physics, **parameters)
     module, settled = module_for(act, task, tokens)
     values = {**settled, **parameters}
     attention = GeneratedAttention(module, nu, noise, np.array([values[p] for p in module.PARAMETERS]))

@@ -189,6 +189,22 @@ def population(activation: str, parameters: dict[str, Any], as_json: bool, **arg
 
 
 @main.command()
+@_task
+@click.option("--tokens", required=True, help="Number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5.")
+@_real("--nu", "nu", required=True, help="Signal strength.")
+@_real("--alpha", "alpha", required=True, help="Samples per dimension.")
+@_real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
+@_whole("--digits", "digits", default="6", show_default=True, help="Absolute error asked for: 10^-digits.")
+@_json
+def bayes(as_json: bool, **arguments: Any) -> None:
+    """The Bayes-optimal test risk at finite samples, with its branches."""
+    from replicode.bayes_level import bayes as optimal
+
+    found = optimal(**arguments)
+    _finish("bayes", found.as_dict(), as_json, list(found.warnings))
+
+
+@main.command()
 @_activation
 @_task
 @_tokens
@@ -226,14 +242,21 @@ def generate(activation: str, task: str, tokens: int, output: str, parameters: d
 @_task
 @_tokens
 @_physics
+@click.option("--backend", default="numpy", show_default=True, help="numpy, or fast: compiled loops (C compiler).")
 @_param
 @_json
 def solve(activation: str, parameters: dict[str, Any], as_json: bool, **arguments: Any) -> None:
     """Solve the saddle-point equations: test risk, order parameters, error, stability."""
+    from replicode.api import DOUBLE_DIGITS, FLOAT_DIGITS
     from replicode.api import solve as solved
 
     solution = solved(activation, **arguments, **parameters)
-    _finish("solve", solution._asdict(), as_json, list(solution.warnings))
+    fields, digits = solution._asdict(), arguments["digits"]
+    if digits > (FLOAT_DIGITS if as_json else DOUBLE_DIGITS):
+        from replicode.precise import as_texts
+
+        fields = as_texts(fields, digits)
+    _finish("solve", fields, as_json, list(solution.warnings))
 
 
 @main.command()

@@ -1,0 +1,610 @@
+"""The saddle point in arbitrary precision, where the prox-free integral has at most three dimensions.
+
+A start in double precision is handed in; the same integral in double precision chooses the nodes that matter, weighs
+the folds and gives the Jacobian. Each Newton step with that Jacobian gains some ten digits, so that a few evaluations
+of the integral, with the kernels of the KernelIR on numbers of the precision asked for, suffice. The last one is on a
+finer, wider and shifted lattice: what it still changes bounds the error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import mpmath
+import numpy as np
+import sympy as sp
+from mpmath import mpf
+
+from codegen.lower import lower, parameter_symbol
+from codegen.precise_kernel import Number, Numbers, Outers, Program, double_arrays
+from theory.errors import Refusal
+from theory.gaussian import FieldLaw
+from theory.model import ALPHA, BLOCKS, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, V, Y
+from theory.nodes import L
+from theory.population import A, B, population_risk
+from theory.saddle import ENVELOPE, HIDDEN, IDLE, SaddleSystem, conjugate_of, rate_symbol
+
+LARGEST_DIMENSION = 3
+LARGEST_NODES = 2_000_000
+GUARD = 12
+MARGIN = 4
+FOLD_WEIGHT = 10
+FARTHEST = 33.0
+FINER = 0.92
+CAUTION = 0.9
+ROUNDS = 4
+COARSE = 0.6
+WIDEST = 1.6
+DOUBLE = 15
+ROUNDING = 1e-12
+NEWTON_STEPS = 8
+BLOCK = 200_000
+
+Array = np.ndarray
+Vector = list[mpf]
+
+
+@dataclass(frozen=True)
+class Physics:
+    """The arguments of the saddle equations and the activation's parameters, as numbers of any precision."""
+
+    alpha: mpf
+    nu: mpf
+    noise: mpf
+    lambda_k: mpf
+    lambda_v: mpf
+    parameters: Mapping[str, mpf]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Fields as functions of the nodes: w_chi = mean + factor tau, chi = origin + span u, (w_z, y) = values v."""
+
+    mean: Vector
+    factor: list[Vector]
+    origin: Vector
+    span: list[Vector]
+    values: list[Vector]
+
+
+@dataclass(frozen=True)
+class Averages:
+    """dE[M]/d(order parameters), E[M], E[loss] and the mass."""
+
+    rates: Vector
+    envelope: mpf
+    train_loss: mpf
+    mass: mpf
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Nodes of a body-centred lattice in half spacings, one of each pair that the flip of (w_z, y) maps on another."""
+
+    spacing: float
+    shift: float
+    center: float
+    scale: float
+    indices: Array
+    multiplicity: Array
+    folded_mass: float
+
+    @property
+    def size(self) -> int:
+        """How many nodes it has."""
+        return int(self.multiplicity.size)
+
+    @property
+    def cell(self) -> mpf:
+        """The volume of a node, with the normalisation of the Gaussian."""
+        dim = len(self.indices)
+        return mpf(self.scale) * mpf(self.spacing) ** dim / 2 / mpmath.sqrt(2 * mpmath.pi) ** dim
+
+
+@dataclass(frozen=True)
+class PreciseSaddle:
+    """A saddle point with the bound on the error of its test risk."""
+
+    order: Vector
+    conjugates: Vector
+    averages: Averages
+    test_risk: mpf
+    energy: mpf
+    residual: mpf
+    error: mpf
+    folded_mass: mpf
+    evaluations: int
+    nodes: int
+
+
+def reduced_factor(covariance: mpmath.matrix, invariant: Vector | None) -> list[Vector]:
+    """F with F F^T the covariance, or, given an invariant direction, that of E[field | all functionals blind to it]."""
+    size = covariance.rows
+    if invariant is None:
+        return _rows(mpmath.cholesky(covariance))
+    if size == 1:
+        return [[]]
+    blind = mpmath.matrix(size - 1, size)
+    for i in range(1, size):
+        blind[i - 1, 0], blind[i - 1, i] = -invariant[i] / invariant[0], mpf(1)
+    cross = covariance * blind.T
+    return _rows(cross * mpmath.inverse(mpmath.cholesky(blind * cross)).T)
+
+
+def _rows(matrix: mpmath.matrix) -> list[Vector]:
+    return [[matrix[i, j] for j in range(matrix.cols)] for i in range(matrix.rows)]
+
+
+class PreciseSystem:
+    """The integrals and maps of one derived system on numbers of any precision."""
+
+    def __init__(self, system: SaddleSystem, numbers: Numbers) -> None:
+        if system.tokens is None:
+            raise ValueError("a number of tokens is needed")
+        self.system, self.numbers, self.tokens = system, numbers, system.tokens
+        self.kernels = {k.name: k for k in lower(system).kernels}
+        self.moments, self.coefficients = _moments(system)
+
+    @cached_property
+    def _closed(self) -> dict[str, Callable[..., Any]]:
+        """The maps that need no integral."""
+        system, order, rates = self.system, [*ORDER_PARAMETERS], [rate_symbol(t) for t in ORDER_PARAMETERS]
+        solved = {c: sp.solve(system.gradient[t], c)[0] for t in ORDER_PARAMETERS for c in [conjugate_of(t)]}
+        lambdas = [LAMBDAS[b] for b in BLOCKS]
+        envelope = sp.Symbol("envelope", real=True)
+        energy = system.free_energy.xreplace({ENVELOPE: envelope})
+        risk = population_risk(system.task)
+        names = [sp.Symbol(p, real=True) for p in system.activation.parameters]
+        row_sum = system.properties.row_sum
+        total = sp.S.Zero if row_sum is None else row_sum.xreplace({L: sp.Integer(self.tokens)})
+        tables: dict[str, tuple[list[sp.Symbol], Any]] = {
+            "coefficients": ([*order, NU, NOISE], self.coefficients),
+            "conjugates": ([*rates, ALPHA], [solved[c] for c in CONJUGATES]),
+            "prior": ([*CONJUGATES, *lambdas], [system.prior_update[t] for t in ORDER_PARAMETERS]),
+            "energy": ([*order, *CONJUGATES, ALPHA, *lambdas, envelope], energy),
+            "risk": ([ORDER_PARAMETERS[3], ORDER_PARAMETERS[4], NOISE, A, B], risk.on_manifold),
+            "hidden": ([*order, NU, NOISE], _law_entries(system.hidden_law)),
+            "idle": ([*order, NU, NOISE], _law_entries(system.idle_law)),
+            "row_sum": (names, total),
+        }
+        return {name: sp.lambdify(symbols, expr, modules="mpmath") for name, (symbols, expr) in tables.items()}
+
+    def frame(self, order: Vector, at: Physics) -> Frame:
+        """Factor the fields' covariance; along an invariance of M the fields are replaced by their conditional mean."""
+        count = self.tokens
+        mean, hidden = self._closed["hidden"](*order, at.nu, at.noise)
+        _, idle = self._closed["idle"](*order, at.nu, at.noise)
+        score = mpmath.diag([hidden[0][0]] + [idle[0][0]] * (count - 1))
+        value = mpmath.diag([hidden[1][1]] + [idle[1][1]] * (count - 1) + [hidden[2][2]])
+        value[0, count] = value[count, 0] = hidden[1][2]
+        row_sum = self.system.properties.row_sum
+        total = mpf(self._closed["row_sum"](*(at.parameters[p] for p in self.system.activation.parameters)))
+        shift = self.system.properties.shift_invariant
+        means = [mpf(mean[0])] + [mpf(0)] * (count - 1)
+        try:
+            factor = reduced_factor(score, [mpf(1)] * count if shift else None)
+            values = reduced_factor(value, None if row_sum is None else [mpf(1)] * count + [total])
+        except ValueError:
+            raise Refusal("digits: the law of the fields is degenerate at this saddle point") from None
+        return Frame(means, factor, _centred(means, shift), _centred_columns(factor, shift), values)
+
+    @cached_property
+    def _integral(self) -> Callable[..., list[Number]]:
+        """The program of the prox-free integral; its dimensions follow from the reductions."""
+        score, value = self.dimensions
+        varying = [*(f"i{a}" for a in range(score)), *(f"j{a}" for a in range(value)), "pairs"]
+        p = Program.of([*self._fixed_names, "u_step", "u_start", "v_step"], varying)
+        v = [p.product_of(["v_step", f"j{a}"]) for a in range(value)]
+        rows = [[f"values{r}_{a}" for a in range(value)] for r in range(self.tokens + 1)]
+        *w_z, y = (p.dot(row, v) for row in rows)
+        u = p.sum_of(["u_start", p.product_of(["u_step", "i0"])]) if score else "0"
+        chi, inputs = self._scores(p, "origin", "span", u), self._scalar_names | {Y: y}
+        at = p.outputs(self.kernels["gradient"], {"x": chi, "w": w_z}, inputs)
+        tau, determinant = "0", "1"
+        if score:
+            curvature = p.outputs(self.kernels["hessian"], {"x": chi, "w": w_z}, inputs)["curvature"]
+            tau, determinant = self._field(p, u, at["slope"], curvature)
+        exponent = p.dot([tau, *v], [tau, *v])
+        half = p.assigned(f"{exponent} / -2", exponent)
+        weight = p.product_of([p.assigned(f"exp({half})", half), determinant, "pairs"])
+        w_chi = self._scores(p, "mean", "factor", tau)
+        g_chi = [p.assigned(f"-{s}", s) if score else "0" for s in at["slope"]]
+        g_z = [p.product_of([at["gain"], s]) for s in at["sigmas"]]
+        parts = [self._moment(p, kind, m, (w_chi, w_z, g_chi, g_z, y)) for kind, m in self.moments]
+        parts += [p.dot(g_chi, g_chi), at["value"], at["residual_loss"]]
+        return p.loop([weight, *(p.product_of([weight, part]) for part in parts)], self.numbers.functions)
+
+    def _scores(self, p: Program, start: str, direction: str, along: str) -> list[str]:
+        """One score for each token on a line; without a score dimension, where the line starts."""
+        tokens = range(self.tokens)
+        if not self.dimensions[0]:
+            return [f"{start}{l}" for l in tokens]
+        return [p.sum_of([f"{start}{l}", p.product_of([f"{direction}{l}", along])]) for l in tokens]
+
+    def _field(self, p: Program, u: str, slope: list[str], curvature: Outers) -> tuple[str, str]:
+        """The coordinate tau of the field w = chi + V_k slope, and the derivative of tau in u."""
+        span = [f"span{l}" for l in range(self.tokens)]
+        norm = p.dot(span, span)
+        rate = p.assigned(f"V_k / {norm}", "V_k", norm)
+        tau = p.sum_of([u, p.product_of([rate, p.dot(span, slope)])])
+        return tau, p.sum_of(["1", p.product_of([rate, p.bilinear(curvature, span, span)])])
+
+    @staticmethod
+    def _moment(p: Program, kind: str, monomial: sp.Expr, fields: tuple[Any, ...]) -> str:
+        """A monomial in the fields of the hidden token, or summed over the idle ones."""
+        w_chi, w_z, g_chi, g_z, y = fields
+        token, places = (HIDDEN, range(1)) if kind == "hidden" else (IDLE, range(1, len(w_chi)))
+        terms = []
+        for l in places:
+            names = {token.w["k"]: w_chi[l], token.w["v"]: w_z[l], token.g["k"]: g_chi[l], token.g["v"]: g_z[l], Y: y}
+            terms.append(p.value(monomial, names))
+        return p.sum_of(terms)
+
+    @property
+    def dimensions(self) -> tuple[int, int]:
+        """Of the scores and of the values with the label."""
+        score = self.tokens - bool(self.system.properties.shift_invariant)
+        return score, self.tokens + (self.system.properties.row_sum is None)
+
+    @property
+    def _scalar_names(self) -> dict[sp.Symbol, str]:
+        names = enumerate(self.system.activation.parameters)
+        return {V["v"]: "V_v"} | {parameter_symbol(n): f"parameter{i}" for i, n in names}
+
+    @property
+    def _fixed_names(self) -> list[str]:
+        score, value = self.dimensions
+        tokens = range(self.tokens)
+        names = ["V_k", "V_v", *(f"parameter{i}" for i in range(len(self.system.activation.parameters)))]
+        for kind in ("mean", "origin"):
+            names += [f"{kind}{l}" for l in tokens]
+        for kind in ("factor", "span"):
+            names += [f"{kind}{l}" for l in tokens if score]
+        return names + [f"values{r}_{a}" for r in range(self.tokens + 1) for a in range(value)]
+
+    def _fixed(self, frame: Frame, order: Vector, at: Physics) -> Vector:
+        """The numbers of `_fixed_names`, in their order."""
+        values = [order[2], order[5], *(at.parameters[n] for n in self.system.activation.parameters)]
+        values += [*frame.mean, *frame.origin]
+        return values + [e for rows in (frame.factor, frame.span, frame.values) for row in rows for e in row]
+
+    def sums(self, order: Vector, at: Physics, grid: Grid, nodes: Iterable[tuple[Any, ...]]) -> list[Number]:
+        """Sums over the nodes of the weight, and of the weight times each moment, in units of the cell."""
+        frame = self.frame(order, at)
+        half = mpf(grid.spacing) / 2
+        step = mpf(grid.scale) * half
+        fixed = [*self._fixed(frame, order, at), step, mpf(grid.center) + step * mpf(grid.shift), half]
+        real = self.numbers.real
+        return self._integral(real(mpf(1)), [real(f) for f in fixed], nodes)
+
+    def averages(self, order: Vector, at: Physics, grid: Grid) -> Averages:
+        """All averages at these order parameters on the nodes of a grid."""
+        sums = self.sums(order, at, grid, self.nodes(grid))
+        mass, *moments, strain, loss, train = (grid.cell * self.numbers.read(s) for s in sums)
+        coefficients = self._closed["coefficients"](*order, at.nu, at.noise)
+        rates = [mpmath.fsum(c * m for c, m in zip(row, moments)) for row in coefficients]
+        return Averages(rates, order[2] * strain / 2 + loss, train, mass)
+
+    def nodes(self, grid: Grid) -> Iterable[tuple[Any, ...]]:
+        """The nodes one by one, or all at once as arrays."""
+        return zip(*grid.indices.tolist(), grid.multiplicity.tolist(), strict=True)
+
+    def conjugates(self, averages: Averages, at: Physics) -> Vector:
+        """The conjugates at which f is stationary in m, q, V."""
+        return [mpf(c) for c in self._closed["conjugates"](*averages.rates, at.alpha)]
+
+    def image(self, conjugates: Vector, at: Physics) -> Vector:
+        """The order parameters at which f is stationary in the conjugates."""
+        return [mpf(t) for t in self._closed["prior"](*conjugates, at.lambda_k, at.lambda_v)]
+
+    def energy(self, order: Vector, conjugates: Vector, at: Physics, envelope: mpf) -> mpf:
+        """The free energy, given E[M]."""
+        lambdas = (at.lambda_k, at.lambda_v)
+        return mpf(self._closed["energy"](*order, *conjugates, at.alpha, *lambdas, envelope))
+
+    @cached_property
+    def _sigma_moments(self) -> Callable[..., list[Number]]:
+        """The program of A and B along the one score direction that sigma sees."""
+        p = Program.of([*self._fixed_names, "u_step"], ["i0"])
+        u = p.product_of(["u_step", "i0"])
+        chi = self._scores(p, "origin", "span", u)
+        sigmas = p.outputs(self.kernels["sigma"], {"x": chi}, self._scalar_names)["sigmas"]
+        square = p.product_of([u, u])
+        half = p.assigned(f"{square} / -2", square)
+        weight = p.assigned(f"exp({half})", half)
+        return p.loop([p.product_of([weight, e]) for e in (sigmas[0], p.dot(sigmas, sigmas))], self.numbers.functions)
+
+    def test_risk(self, order: Vector, at: Physics, digits: int) -> mpf:
+        """The population risk at these overlaps, the trapezoid rule halved until it no longer changes."""
+        frame = self.frame(order, at)
+        real = self.numbers.real
+        fixed = self._fixed(frame, order, at)
+        reach = mpmath.sqrt(2 * mpmath.log(10) * (digits + MARGIN))
+        before, step = None, mpf(1)
+        while step > mpf(2) ** -14:
+            step /= 2
+            count = int(mpmath.ceil(reach / step))
+            given = [real(f) for f in (*fixed, step)]
+            sums = self._sigma_moments(real(mpf(1)), given, ((i,) for i in range(-count, count + 1)))
+            now = [step * self.numbers.read(s) / mpmath.sqrt(2 * mpmath.pi) for s in sums]
+            if before and max(abs(a - b) for a, b in zip(now, before)) < mpf(10) ** (-digits - 1):
+                return mpf(self._closed["risk"](order[3], order[4], at.noise, *now))
+            before = now
+        raise Refusal(f"digits: the population averages do not settle to {digits} digits")
+
+
+def _law_entries(law: FieldLaw) -> tuple[list[sp.Expr], list[list[sp.Expr]]]:
+    return list(law.mean), law.covariance.tolist()
+
+
+def _centred(values: Vector, shift: bool) -> Vector:
+    """The vector, orthogonal to (1, .., 1) where sigma is shift invariant."""
+    middle = mpmath.fsum(values) / len(values) if shift else mpf(0)
+    return [e - middle for e in values]
+
+
+def _centred_columns(rows: list[Vector], shift: bool) -> list[Vector]:
+    columns = [_centred(list(column), shift) for column in zip(*rows)]
+    return [list(row) for row in zip(*columns)] if columns else [[] for _ in rows]
+
+
+def _moments(system: SaddleSystem) -> tuple[list[tuple[str, sp.Expr]], list[list[sp.Expr]]]:
+    """The monomials in the fields that all the rates are made of, and their coefficients rate by rate."""
+    found: dict[tuple[str, sp.Expr], list[sp.Expr]] = {}
+    for row, theta in enumerate(ORDER_PARAMETERS):
+        average = system.channel[theta]
+        for kind, token, expr in (("hidden", HIDDEN, average.hidden), ("idle", IDLE, average.idle)):
+            fields = [*token.w.values(), *token.g.values(), Y]
+            for powers, coefficient in sp.Poly(expr, *fields).terms():
+                monomial = sp.Mul(*(f**n for f, n in zip(fields, powers)))
+                found.setdefault((kind, monomial), [sp.S.Zero] * len(ORDER_PARAMETERS))[row] += coefficient
+    kept = {key: column for key, column in found.items() if any(c != 0 for c in column)}
+    return list(kept), [list(row) for row in zip(*kept.values())]
+
+
+class DoubleSystem(PreciseSystem):
+    """The same on arrays of doubles, all nodes at once."""
+
+    def __init__(self, system: SaddleSystem) -> None:
+        super().__init__(system, double_arrays())
+
+    def nodes(self, grid: Grid) -> Iterable[tuple[Any, ...]]:
+        """All nodes at once."""
+        return [(*grid.indices.astype(float), grid.multiplicity.astype(float))]
+
+    def node_weights(self, order: Vector, at: Physics, grid: Grid) -> Array:
+        """The signed weight of every node in units of the cell."""
+        return np.asarray(self.sums(order, at, grid, self.nodes(grid))[0])
+
+
+class Scout:
+    """The same integral in double precision: which nodes matter, how fine they must be, folds, and the Jacobian."""
+
+    def __init__(self, system: SaddleSystem, start: Vector, physics: Physics) -> None:
+        self.double, self.order, self.physics = DoubleSystem(system), start, physics
+        self.score, self.value = self.double.dimensions
+        self.center, self.scale = 0.0, 1.0
+        if self.score:
+            self._adapt()
+
+    def _adapt(self) -> None:
+        """Centre and scale the scores of the nodes on the law of the prox point."""
+        for _ in range(2):
+            grid = self.grid(COARSE, DOUBLE)
+            u = self.center + self.scale * 0.5 * grid.spacing * grid.indices[0]
+            weights = self.double.node_weights(self.order, self.physics, grid)
+            weights /= weights.sum()
+            self.center = float(u @ weights)
+            self.scale = float(np.sqrt((u - self.center) ** 2 @ weights))
+
+    def grid(self, spacing: float, digits: float, shift: float = 0.0) -> Grid:
+        """The nodes whose weight is above 10^-digits, found by looking at ever more distant scores."""
+        radius = float(np.sqrt(2.0 * np.log(10.0) * digits))
+        dim = self.score + self.value
+        if np.pi ** (dim / 2) / math.gamma(dim / 2 + 1) * (radius / spacing) ** dim > LARGEST_NODES:
+            raise Refusal(f"digits: a lattice of spacing {spacing:.2g} has more than {LARGEST_NODES} nodes")
+        values = _half_space(self.value, 2.0 * radius / spacing)
+        if not self.score:
+            return self._lattice(spacing, shift, values)
+        reach = 1.25 * radius
+        while reach <= FARTHEST:
+            count = int(np.ceil(2.0 * reach / spacing))
+            grid, edge = self._selected(values, self._lattice(spacing, shift, values), 10.0**-digits, count)
+            if not edge:
+                return grid
+            reach *= 1.2
+        raise Refusal("digits: the prox point lies too far from its field for a lattice of this many digits")
+
+    def _lattice(self, spacing: float, shift: float, indices: Array, folded: float = 0.0) -> Grid:
+        """The grid of these nodes; only those without any value are their own image under the flip."""
+        pairs = np.where((indices[len(indices) - self.value :] == 0).all(axis=0), 1, 2)
+        return Grid(spacing, shift, self.center, self.scale, indices, pairs, folded)
+
+    def _selected(self, values: Array, like: Grid, threshold: float, count: int) -> tuple[Grid, bool]:
+        """The nodes that matter among all scores up to `count`, and whether the outermost of these are among them."""
+        kept, folded, edge = [], 0.0, False
+        lines = max(1, BLOCK // (2 * count + 1))
+        for begin in range(0, values.shape[1], lines):
+            grid = self._lattice(like.spacing, like.shift, _with_scores(values[:, begin : begin + lines], count))
+            weights = self.double.node_weights(self.order, self.physics, grid)
+            folded -= float(weights[weights < 0.0].sum() * grid.cell)
+            chosen = np.abs(weights) >= threshold
+            edge = edge or bool((chosen & (np.abs(grid.indices[0]) >= count - 1)).any())
+            kept.append(grid.indices[:, chosen])
+        return self._lattice(like.spacing, like.shift, np.concatenate(kept, axis=1), folded), edge
+
+    def spacing(self, digits: int) -> float:
+        """The spacing for this many digits, from the fall exp(-c/h^2) of the error measured in double precision."""
+        spacing, before, rate = WIDEST, None, 0.0
+        while True:
+            found = self.double.averages(self.order, self.physics, self.grid(spacing, DOUBLE, 0.5))
+            now = np.array([float(x) for x in (*found.rates, found.envelope, found.train_loss, found.mass)])
+            if before is not None:
+                change = float((np.abs(now - before) / (1.0 + np.abs(now))).max())
+                fall = -np.log(max(change, ROUNDING)) * (spacing / 0.85) ** 2
+                if change <= ROUNDING:
+                    rate = max(rate, fall)
+                    break
+                rate = fall
+            before, spacing = now, 0.85 * spacing
+        return CAUTION * float(np.sqrt(rate / (np.log(10.0) * (digits + 1))))
+
+    def newton_matrix(self) -> mpmath.matrix:
+        """(I - dF)^-1 of the saddle-point map, by differences of fourth order in the parameters that it depends on."""
+        grid = self.grid(COARSE, DOUBLE)
+        matrix = mpmath.eye(6)
+        for i in range(0 if self.score else 3, 6):
+            m, q, v = self.order[i // 3 * 3 : i // 3 * 3 + 3]
+            step = 3 * (mpmath.sqrt(q - m * m), q - m * m, v)[i % 3] / 1000
+            moved = {n: self._image(grid, i, n * step) for n in (-2, -1, 1, 2)}
+            for j in range(6):
+                rise = 8 * (moved[1][j] - moved[-1][j]) - (moved[2][j] - moved[-2][j])
+                matrix[j, i] -= rise / (12 * step)
+        return mpmath.inverse(matrix)
+
+    def _image(self, grid: Grid, i: int, step: mpf) -> Vector:
+        order = [x + step * (j == i) for j, x in enumerate(self.order)]
+        averages = self.double.averages(order, self.physics, grid)
+        return self.double.image(self.double.conjugates(averages, self.physics), self.physics)
+
+
+def _half_space(dim: int, radius: float) -> Array:
+    """Indices in a ball, of equal parity, of which the first that is not zero is positive."""
+    line = np.arange(-int(radius), int(radius) + 1)
+    indices = np.stack(np.meshgrid(*[line] * dim, indexing="ij")).reshape(dim, -1)
+    inside = (indices * indices).sum(axis=0) <= radius * radius
+    even = (indices % 2 == indices[0] % 2).all(axis=0)
+    leading = np.zeros(indices.shape[1], dtype=int)
+    for row in indices[::-1]:
+        leading = np.where(row != 0, row, leading)
+    return np.asarray(indices[:, inside & even & (leading >= 0)])
+
+
+def _with_scores(values: Array, count: int) -> Array:
+    """Every index of the values with every score index of the same parity."""
+    scores = np.repeat(np.arange(-count, count + 1), values.shape[1])
+    joined = np.concatenate([scores[None], np.tile(values, 2 * count + 1)])
+    return np.asarray(joined[:, joined[0] % 2 == joined[1] % 2])
+
+
+class PreciseSolver:
+    """Newton's iteration from a saddle point in double precision to one of the digits asked for."""
+
+    def __init__(self, precise: PreciseSystem, scout: Scout, physics: Physics, digits: int) -> None:
+        self.precise, self.scout, self.physics, self.digits = precise, scout, physics, digits
+        self.evaluations = 0
+        self._grid(COARSE, 0.0)
+        self.matrix = scout.newton_matrix()
+
+    def _grid(self, spacing: float, shift: float, more: int = 0) -> Grid:
+        """A grid for the digits asked for and some more; refused where folds forbid these digits."""
+        grid = self.scout.grid(spacing, self.digits + MARGIN + more, shift)
+        if FOLD_WEIGHT * grid.folded_mass > 0.5 * 10.0**-self.digits:
+            reached = int(-np.log10(2 * FOLD_WEIGHT * grid.folded_mass))
+            raise Refusal(
+                f"digits: {self.digits} asked for, but the map from the prox point to its field folds with mass "
+                f"{grid.folded_mass:.2g}, which limits the prox-free integral to {max(reached, 0)}"
+            )
+        return grid
+
+    def _step(self, order: Vector, grid: Grid) -> tuple[Vector, Vector, Averages]:
+        """The Newton step at a point, with the conjugates and averages there."""
+        averages = self.precise.averages(_inside(order, self.digits), self.physics, grid)
+        conjugates = self.precise.conjugates(averages, self.physics)
+        image = self.precise.image(conjugates, self.physics)
+        self.evaluations += 1
+        moved = self.matrix * mpmath.matrix([a - b for a, b in zip(image, order)])
+        return list(moved), conjugates, averages
+
+    def solved(self) -> PreciseSaddle:
+        """The saddle point, verified on a finer, wider and shifted lattice until that changes nothing."""
+        order = self.scout.order
+        spacing = self.scout.spacing(self.digits)
+        order, contraction = self._settled(order, self._grid(spacing, 0.0))
+        for turn in range(1, ROUNDS + 1):
+            grid = self._grid(FINER * spacing, turn / 3, 2 * turn)
+            step, conjugates, averages = self._step(order, grid)
+            change = max(abs(s) for s in step)
+            order = [a + b for a, b in zip(order, step)]
+            if change <= mpf(10) ** (-self.digits - 1):
+                return self._result(order, step, conjugates, averages, grid)
+            if change * contraction > mpf(10) ** (-self.digits - 2):
+                order, contraction = self._settled(order, grid)
+            gained = float(-mpmath.log10(change))
+            spacing *= min(FINER, gained / (self.digits + 1))
+        raise Refusal(f"digits: {self.digits} are not reached; successive lattices still differ by {_short(change)}")
+
+    def _settled(self, order: Vector, grid: Grid) -> tuple[Vector, mpf]:
+        """Newton steps on one grid until the next, as the last ones shrank, would be below what is asked for."""
+        sizes = [mpf(1)]
+        for _ in range(NEWTON_STEPS):
+            step, _, _ = self._step(order, grid)
+            sizes.append(max(abs(s) for s in step))
+            order = [a + b for a, b in zip(order, step)]
+            contraction = sizes[-1] / sizes[-2]
+            if len(sizes) > 2 and sizes[-1] * contraction <= mpf(10) ** (-self.digits - 2):
+                return order, contraction
+            if contraction > 0.5:
+                break
+        raise Refusal("digits: Newton's iteration does not contract from the saddle point in double precision")
+
+    def _result(self, order: Vector, step: Vector, conjugates: Vector, averages: Averages, grid: Grid) -> PreciseSaddle:
+        moved = mpmath.fsum(abs(s * e) for s, e in zip(self._risk_slopes(order), step))
+        folded = mpf(grid.folded_mass)
+        error = 2 * moved + FOLD_WEIGHT * abs(averages.mass - 1) + FOLD_WEIGHT * folded + mpf(10) ** (-self.digits - 2)
+        return PreciseSaddle(
+            order=order,
+            conjugates=conjugates,
+            averages=averages,
+            test_risk=self._risk(order),
+            energy=self.precise.energy(order, conjugates, self.physics, averages.envelope),
+            residual=max(abs(e) / (1 + abs(o)) for e, o in zip(step, order)),
+            error=error,
+            folded_mass=folded,
+            evaluations=self.evaluations,
+            nodes=2 * grid.size,
+        )
+
+    def _risk(self, order: Vector) -> mpf:
+        return self.precise.test_risk(_inside(order, self.digits), self.physics, self.digits + 2)
+
+    def _risk_slopes(self, order: Vector) -> Vector:
+        """d test_risk / d order, to a few digits."""
+        step = mpf(10) ** (-self.digits // 3)
+        base = self._risk(order)
+        return [(self._risk([x + step * (j == i) for j, x in enumerate(order)]) - base) / step for i in range(6)]
+
+
+def _inside(order: Vector, digits: int) -> Vector:
+    """The point, or one next to it where q is not zero: where sigma ignores the scores the saddle has q_k = 0."""
+    floor = mpf(10) ** (-3 * digits)
+    return [max(x, floor) if i % 3 == 1 else x for i, x in enumerate(order)]
+
+
+def _short(value: mpf) -> str:
+    return str(mpmath.nstr(value, 3))
+
+
+def check_dimension(module: ModuleType, parameters: Mapping[str, Any]) -> int:
+    """The dimension of the prox-free integral, refused where it is too large for lattices of many digits."""
+    dimension = sum(module.dimensions(np.array([float(parameters[p]) for p in module.PARAMETERS])))
+    if dimension > LARGEST_DIMENSION:
+        raise Refusal(
+            f"digits: more than 12 are computed only where the prox-free integral has at most {LARGEST_DIMENSION} "
+            f"dimensions, and here it has {dimension}"
+        )
+    return int(dimension)
+
+
+def precise_saddle(
+    system: SaddleSystem, start: Sequence[float], physics: Physics, digits: int, numbers: Numbers
+) -> PreciseSaddle:
+    """The saddle point to an absolute error of 10^-digits on the test risk, from a start in double precision."""
+    with numbers.working(digits + GUARD), np.errstate(all="ignore"):
+        scout = Scout(system, _inside([mpf(float(x)) for x in start], digits), physics)
+        return PreciseSolver(PreciseSystem(system, numbers), scout, physics, digits).solved()

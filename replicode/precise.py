@@ -1,0 +1,93 @@
+"""More digits than double precision has: the generated solver's saddle point, taken on by codegen/precise.py.
+
+Numbers given are read as the decimals they are written as: 0.3 is 3/10, not the double next to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from mpmath import mpf, nint, nstr, workdps
+
+from replicode.api import DOUBLE_DIGITS, FLOAT_DIGITS, call, derive
+from theory.errors import Refusal
+
+if TYPE_CHECKING:
+    from theory.activation import Activation
+    from theory.task import Task
+
+_ROUGH = ("residual", "error", "replicon", "jump_weight", "folded_mass")
+
+
+def precise_solution(
+    system: tuple[str | Activation, str | Task, int],
+    module: ModuleType,
+    setting: Mapping[str, float],
+    init: str,
+    parameters: Mapping[str, float],
+    digits: int,
+) -> Any:
+    """The module's Solution with numbers good to the digits asked for; floats as long as these hold them."""
+    from codegen.precise import GUARD, Physics, check_dimension, precise_saddle
+    from codegen.precise_kernel import decimal_numbers
+
+    dimension = check_dimension(module, parameters)
+    rough = call(module.solve, **setting, init=init, tol=10.0**-DOUBLE_DIGITS, **parameters)
+    if not rough.converged:
+        raise Refusal(f"digits: no saddle point in double precision to start {digits} digits from: {rough.warnings[0]}")
+    start = [rough.order_parameters[n] for n in module.ORDER_NAMES]
+    with workdps(digits + GUARD):
+        known = {p: _decimal(parameters[p]) for p in module.PARAMETERS}
+        physics = Physics(**{name: _decimal(value) for name, value in setting.items()}, parameters=known)
+        found = precise_saddle(derive(*system), start, physics, digits, decimal_numbers())
+        numbers = {
+            "test_risk": found.test_risk,
+            "excess_risk": found.test_risk - physics.noise**2,
+            "train_loss": found.averages.train_loss,
+            "energy": found.energy,
+            "order_parameters": dict(zip(module.ORDER_NAMES, found.order, strict=True)),
+            "conjugates": dict(zip(module.CONJUGATE_NAMES, found.conjugates, strict=True)),
+            "residual": found.residual,
+            "error": found.error,
+            "folded_mass": found.folded_mass,
+        }
+    notes = [w for w in rough.warnings if not w.startswith("error:")]
+    if not found.error <= mpf(10) ** -digits:
+        notes.insert(0, f"error: the bound {nstr(found.error, 2)} is above the 1e-{digits} asked for")
+    return rough._replace(
+        **(numbers if digits > FLOAT_DIGITS else _floats(numbers)),
+        iterations=rough.iterations + found.evaluations,
+        method=f"prox-free, {digits + GUARD} digits, lattice of {found.nodes} nodes in {dimension} dimensions",
+        warnings=tuple(notes),
+    )
+
+
+def _floats(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _floats(n) if isinstance(n, dict) else float(n) for name, n in numbers.items()}
+
+
+def as_texts(fields: Mapping[str, Any], digits: int) -> dict[str, Any]:
+    """The fields of a Solution with every real number as text, decimals up to the digits asked for."""
+    texts: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            texts[name] = as_texts(value, digits)
+        elif isinstance(value, float | mpf):
+            texts[name] = nstr(mpf(value), 3) if name in _ROUGH else _rounded(value, digits)
+        else:
+            texts[name] = value
+    return texts
+
+
+def _rounded(value: mpf | float, digits: int) -> str:
+    """The value to so many places after the point."""
+    with workdps(digits + 20):
+        whole = int(nint(abs(mpf(value)) * mpf(10) ** digits))
+    places = f"{whole:0{digits + 1}d}"
+    return f"{'-' if value < 0 and whole else ''}{places[:-digits]}.{places[-digits:]}"
+
+
+def _decimal(value: float) -> mpf:
+    return mpf(repr(float(value)))
