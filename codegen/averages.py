@@ -201,7 +201,7 @@ class Evaluator:
 
     def _token_table(
         self, function: Signed, bodies: Sequence[Signed], carried: Sequence[float], hidden: bool, tokens: int
-    ) -> _TokenTable:
+    ) -> TokenTable:
         nodes = self._nodes(function, bodies, carried, hidden, tokens)
         sign = self._call(function.sign, nodes.x, nodes.chi, tokens)
         log = self._call(function.log, nodes.x, nodes.chi, tokens) + nodes.log_weight
@@ -211,7 +211,7 @@ class Evaluator:
                 log = log - p * b if p else log
         log = np.where(np.isnan(log), -np.inf, log)
         keep = (log > log.max() - _DEPTH) & np.isfinite(log) if log.size else np.zeros(0, bool)
-        return _TokenTable(sign[keep], log[keep], tuple(b[keep] for b in logs), tuple(carried))
+        return TokenTable(sign[keep], log[keep], tuple(b[keep] for b in logs), tuple(carried))
 
     def _nodes(
         self, function: Signed, bodies: Sequence[Signed], carried: Sequence[float], hidden: bool, tokens: int
@@ -293,7 +293,7 @@ class Evaluator:
         return np.concatenate(found)
 
     def _log_axes(
-        self, powers: Sequence[InversePower], tables: Sequence[_TokenTable], spare: NDArray[np.int_], tokens: int
+        self, powers: Sequence[InversePower], tables: Sequence[TokenTable], spare: NDArray[np.int_], tokens: int
     ) -> list[Array]:
         """The ranges of log s in which the integrand is felt, from a coarse look, with their steps."""
         coarse = []
@@ -319,7 +319,7 @@ class Evaluator:
     def _laplace(
         self,
         powers: Sequence[InversePower],
-        tables: Sequence[_TokenTable],
+        tables: Sequence[TokenTable],
         spare: NDArray[np.int_],
         axes: Sequence[Array],
         tokens: int,
@@ -341,7 +341,7 @@ class Evaluator:
     def _integrand(
         self,
         powers: Sequence[InversePower],
-        tables: Sequence[_TokenTable],
+        tables: Sequence[TokenTable],
         spare: NDArray[np.int_],
         axes: Sequence[Array],
         tokens: int,
@@ -356,7 +356,7 @@ class Evaluator:
 
 
 @dataclass(frozen=True)
-class _TokenTable:
+class TokenTable:
     """sum_i sign_i exp(log_i) prod_k (s_k b_ki)^carried_k exp(-s_k b_ki) over the nodes i of one token."""
 
     sign: Array
@@ -379,8 +379,8 @@ class _TokenTable:
 
     def _along(self, axis: Array) -> Array:
         """Along one axis: exp(-s b) is 1 or 0 but for a band of nodes, and (s b)^p exp(-s b) is 0 outside of it."""
-        order = np.argsort(self.bodies[0])
-        sorted_table = _TokenTable(self.sign[order], self.log[order], (self.bodies[0][order],), self.carried)
+        order = np.argsort(self.bodies[0], kind="stable")
+        sorted_table = TokenTable(self.sign[order], self.log[order], (self.bodies[0][order],), self.carried)
         body, p = sorted_table.bodies[0], self.carried[0]
         depth = 45.0 / min(p, 1.0) if p else 40.0
         with np.errstate(under="ignore", over="ignore"):

@@ -24,6 +24,7 @@ _HOMES = {
     "derive": "replicode.api",
     "generate": "codegen.emit",
     "population": "replicode.population_level",
+    "bayes": "replicode.bayes_level",
     "solve": "replicode.api",
     "validate": "replicode.api",
 }
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from replicode.api import derive as derive
     from replicode.api import solve as solve
     from replicode.api import validate as validate
+    from replicode.bayes_level import bayes as bayes
     from replicode.population_level import population as population
     from theory.activation import Activation as Activation
     from theory.activation import activation as activation
