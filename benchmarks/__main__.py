@@ -1,5 +1,14 @@
 """Run every benchmark in one process, so that ratios compare like with like."""
 
-from benchmarks import spine
+from benchmarks import accuracy, emitters, scaling
 
-spine.run()
+print("# Benchmarks\n")
+print("Printed by `make bench` in one run on two shared cores; read the ratios, not the seconds. Times are processor")
+print(
+    "time, the least of a few interleaved rounds, of warm calls: import, derivation and compilation are not in them.\n"
+)
+accuracy.run()
+emitters.run()
+scaling.against_tokens()
+scaling.against_digits()
+scaling.derivation()

@@ -21,8 +21,9 @@ from codegen.ir import IR_VERSION, Kernel, Output
 from codegen.loading import load_source
 from codegen.lower import KernelIR, lower, parameter_symbol
 from codegen.printer import numpy_source
+from codegen.unrolled import UNROLLED_TOKENS, Value, flattened, row_symbol, unrolled
 from theory.gaussian import FieldLaw
-from theory.model import ALPHA, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS
+from theory.model import ALPHA, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, RESIDUAL, Y
 from theory.nodes import L
 from theory.population import (
     BIAS_IDLE,
@@ -53,7 +54,8 @@ RUNTIME = (
     "solver",
     "script",
 )
-EMITTER_VERSION = "0.1"
+EMITTER_VERSION = "0.2"
+EXPANSION = "expansion"
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,12 @@ def generate(system: SaddleSystem) -> GeneratedModule:
         _header(system, ir, signature),
         _imports(),
         _metadata(system, ir, signature),
-        *(_kernel_source(k, ir.parameters) for k in ir.kernels),
+        *(kernel_function(k, ir.parameters, system.tokens, first_token(system)) for k in ir.kernels),
         _row_sum(system, ir),
         _law("hidden_law", "mean and covariance of (w_chi, w_z, y) at the hidden token", system.hidden_law),
         _law("idle_law", "mean and covariance of (w_chi, w_z) at an idle token", system.idle_law),
         _channel_rates(system),
+        _channel_averages(system),
         _conjugates(system),
         _prior_update(system),
         _free_energy(system),
@@ -112,6 +115,11 @@ def system_signature(system: SaddleSystem) -> str:
         *(_runtime_text(name) for name in RUNTIME),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def first_token(system: SaddleSystem) -> int:
+    """Slopes and curvatures of the token before are known from the others where the scores' sum does not matter."""
+    return 1 if system.properties.shift_invariant else 0
 
 
 def _header(system: SaddleSystem, ir: KernelIR, signature: str) -> str:
@@ -187,8 +195,15 @@ def _metadata(system: SaddleSystem, ir: KernelIR, signature: str) -> str:
             f"DEFAULTS: dict[str, float] = {values!r}",
             f"SHIFT_INVARIANT = {found.shift_invariant}",
             f"ELEMENTWISE = {found.elementwise}",
+            f"EVEN_LOSS = {_even_loss(system)}",
+            f"MOMENTS = {len(channel_monomials(system)[0])}",
         ]
     )
+
+
+def _even_loss(system: SaddleSystem) -> bool:
+    """Whether (w_z, y) -> -(w_z, y) changes nothing; the activation does not see them."""
+    return bool(sp.expand(system.model.loss - system.model.loss.subs(RESIDUAL, -RESIDUAL)) == 0)
 
 
 def _function(name: str, arguments: str, doc: str, body: Iterable[str]) -> str:
@@ -200,24 +215,59 @@ def _unpacked(names: Sequence[str], source: str) -> list[str]:
     return [f"{', '.join(names)}{',' if len(names) == 1 else ''} = {source}"] if names else []
 
 
-def kernel_function(kernel: Kernel, parameters: Sequence[str]) -> str:
-    """The source of one kernel."""
-    return _kernel_source(kernel, parameters)
+def kernel_function(kernel: Kernel, parameters: Sequence[str], tokens: int | None = None, first: int = 0) -> str:
+    """The source of one kernel, written out token by token where their number is given and small.
 
-
-def _kernel_source(kernel: Kernel, parameters: Sequence[str]) -> str:
+    `first` is the token from which on `expansion` has slopes and curvatures; it returns its rows one by one.
+    """
     arguments = [s.name for s in (*kernel.token_inputs, *kernel.scalar_inputs)] + ["params"]
     used = set().union(*[e.free_symbols for e in kernel.expressions()])
     named = [parameter_symbol(p) for p in parameters]
     body = _unpacked([s.name for s in named], "params") if used & set(named) else []
-    body += [_statement(kernel, s) for s in kernel.statements]
+    if kernel.name == EXPANSION and tokens is not None and tokens <= UNROLLED_TOKENS:
+        body += _straight_body(kernel, tokens, first)
+    else:
+        body += _vector_body(kernel, first)
+    return _function(kernel.name, ", ".join(arguments), kernel.doc, body)
+
+
+def _vector_body(kernel: Kernel, first: int) -> list[str]:
+    """Statements on whole token vectors."""
+    body = [_statement(kernel, s) for s in kernel.statements]
     results = []
     for output in kernel.outputs:
         lines, result = _output(kernel, output)
         body += lines
         results.append(result)
-    body.append(f"return {', '.join(results)}")
-    return _function(kernel.name, ", ".join(arguments), kernel.doc, body)
+    if kernel.name == EXPANSION:
+        position = [o.name for o in kernel.outputs].index("slope")
+        results[position] = f"({results[position]})[{first}:]"
+        results[-1] = f"[{results[-1]}[i, i:] for i in range({first}, TOKENS)]"
+    return [*body, f"return {', '.join(results)}"]
+
+
+def _straight_body(kernel: Kernel, tokens: int, first: int) -> list[str]:
+    """Statements on one row of samples per token; only `expansion` hands out its rows without stacking them."""
+    whole = kernel.name != EXPANSION
+    program = unrolled(kernel, tokens, 0 if whole else first)
+    used = set().union(*[e.free_symbols for _, e in program.assignments])
+    used |= set().union(*[e.free_symbols for v in program.outputs.values() for e in flattened(v)])
+    rows = {s: [row_symbol(s, token) for token in range(tokens)] for s in kernel.token_inputs}
+    body = [line for s, names in rows.items() if used & set(names) for line in _unpacked(list(map(str, names)), str(s))]
+    body += [f"{symbol} = {numpy_source(expr)}" for symbol, expr in program.assignments]
+    results = [_rows_source(program.outputs[o.name], whole, o.symmetric) for o in kernel.outputs]
+    return [*body, f"return {', '.join(results)}"]
+
+
+def _rows_source(value: Value, whole: bool, symmetric: bool) -> str:
+    """An output written out: a number per sample, rows, or the rows of a matrix, from the diagonal on if symmetric."""
+    if not isinstance(value, tuple):
+        return numpy_source(value)
+    parts = [_rows_source(part, False, False) for part in value]
+    if not whole:
+        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    name = "rows" if not isinstance(value[0], tuple) else "symmetric_matrix" if symmetric else "matrix"
+    return f"{name}(x[0], {', '.join(parts)})"
 
 
 def _statement(kernel: Kernel, statement: Definition) -> str:
@@ -294,6 +344,70 @@ def _channel_rates(system: SaddleSystem) -> str:
     body += ["", f"return {', '.join(rate_symbol(t).name for t in ORDER_PARAMETERS)}"]
     arguments = "order, nu, noise, w_chi, w_z, y, g_chi, g_z"
     return _function("channel_rates", arguments, "integrands of dE[M]/d(order parameters), by Price and Stein", body)
+
+
+def channel_monomials(system: SaddleSystem) -> tuple[list[sp.Expr], Mapping[sp.Symbol, tuple[str, int]]]:
+    """Products of fields whose averages make up all rates; and of each field its array, and whether it is idle."""
+    rows = {"d_chi": (HIDDEN.w["k"], IDLE.w["k"]), "w_z": (HIDDEN.w["v"], IDLE.w["v"])}
+    rows |= {"g_chi": (HIDDEN.g["k"], IDLE.g["k"]), "g_z": (HIDDEN.g["v"], IDLE.g["v"])}
+    where = {symbol: (name, idle) for name, pair in rows.items() for idle, symbol in enumerate(pair)}
+    found = dict.fromkeys(m for t in ORDER_PARAMETERS for m, _ in _terms(system, t, where))
+    return list(found), where
+
+
+def _terms(
+    system: SaddleSystem, theta: sp.Symbol, where: Mapping[sp.Symbol, tuple[str, int]]
+) -> list[tuple[sp.Expr, sp.Expr]]:
+    """A rate as monomials in the fields, with their coefficients; the score fields less their means."""
+    means = {
+        HIDDEN.w["k"]: HIDDEN.w["k"] + system.hidden_law.mean[0],
+        IDLE.w["k"]: IDLE.w["k"] + system.idle_law.mean[0],
+    }
+    average = system.channel[theta]
+    return [t for part in (average.hidden, average.idle) for t in _monomials(part.xreplace(means), where)]
+
+
+def _monomials(part: sp.Expr, where: Mapping[sp.Symbol, tuple[str, int]]) -> list[tuple[sp.Expr, sp.Expr]]:
+    fields = sorted(part.free_symbols & {*where, Y}, key=lambda s: s.name)
+    terms = [t for t in sp.Poly(part, *fields).terms() if t[1] != 0] if fields else []
+    return [(sp.Mul(*[f**k for f, k in zip(fields, powers, strict=True)]), c) for powers, c in terms]
+
+
+def _channel_averages(system: SaddleSystem) -> str:
+    """The rates averaged over weighted samples: first the moments of the fields, then the constants."""
+    monomials, where = channel_monomials(system)
+    moments = {monomial: sp.Symbol(f"e_{i + 1}", real=True) for i, monomial in enumerate(monomials)}
+    body = ["u_chi, u_z = [weights * g for g in g_chi], [weights * g for g in g_z]"]
+    body += [f"{moment} = {_moment(monomial, where)}" for monomial, moment in moments.items()]
+    body += [f"return np.array([{', '.join(map(str, moments.values()))}])"]
+    arguments = "weights, d_chi, w_z, y, g_chi, g_z"
+    doc = "weighted sums of products of the fields, given as rows; d_chi is w_chi less its mean"
+    first = _function("channel_moments", arguments, doc, body)
+    body = [
+        *_unpacked([s.name for s in ORDER_PARAMETERS], "order"),
+        *_unpacked(list(map(str, moments.values())), "moments"),
+    ]
+    for theta in ORDER_PARAMETERS:
+        rate = sp.Add(*[sp.factor_terms(c) * moments[m] for m, c in _terms(system, theta, where)])
+        body.append(f"{rate_symbol(theta)} = {numpy_source(rate)}")
+    body.append(f"return np.array([{', '.join(rate_symbol(t).name for t in ORDER_PARAMETERS)}])")
+    second = _function("rates_from_moments", "order, nu, noise, moments", "averages of `channel_rates`", body)
+    return f"{first}\n\n\n{second}"
+
+
+def _moment(monomial: sp.Expr, where: Mapping[sp.Symbol, tuple[str, int]]) -> str:
+    """The weighted sum of a product of fields, one of which carries the weights; over the idle tokens if idle."""
+    factors = [f for base, k in monomial.as_powers_dict().items() for f in [base] * int(k)]
+    factors.sort(key=lambda s: (not where.get(s, ("", 0))[0].startswith("g_"), s.name))
+    first, *others = ((*where.get(f, ("y", 0)), f) for f in factors)
+    names = [first[0].replace("g_", "u_"), *(name for name, _, _ in others)]
+    if not first[1]:
+        texts = [n if n == "y" else f"{n}[0]" for n in names]
+        return f"{texts[0]} @ {'*'.join(texts[1:])}" if others else f"{texts[0]}.sum()"
+    letters = ["a", "b", "c"][: len(names)]
+    zipped = f"zip({', '.join(f'{n}[1:]' for n in names)}, strict=True)"
+    product = letters[1] if len(letters) == 2 else f"({'*'.join(letters[1:])})"
+    return f"sum(a @ {product} for {', '.join(letters)} in {zipped})"
 
 
 def _conjugates(system: SaddleSystem) -> str:

@@ -8,7 +8,7 @@ token expression to a scalar.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy as sp
 
@@ -19,10 +19,11 @@ IR_VERSION = 1
 
 @dataclass(frozen=True)
 class Output:
-    """A named result: a scalar, a token vector, or a matrix given as diagonal plus outer products."""
+    """A named result: a scalar, a token vector, or a matrix, `symmetric` or not, as diagonal plus outer products."""
 
     name: str
     value: sp.Expr | OuterProducts
+    symmetric: bool = False
 
     def expressions(self) -> tuple[sp.Expr, ...]:
         """All expressions in it, in a fixed order."""
@@ -50,10 +51,13 @@ class Kernel:
         """Right-hand sides of all statements, then of the outputs."""
         return [s.expr for s in self.statements] + [e for o in self.outputs for e in o.expressions()]
 
+    def vectors(self) -> set[sp.Symbol]:
+        """The symbols that stand for token vectors."""
+        return set(self.token_inputs) | {s.symbol for s in self.statements if s.kind == "token"}
+
     def is_token(self, expr: sp.Expr) -> bool:
         """Whether the expression is a token vector."""
-        vectors = set(self.token_inputs) | {s.symbol for s in self.statements if s.kind == "token"}
-        return bool(expr.free_symbols & vectors)
+        return bool(expr.free_symbols & self.vectors())
 
 
 def rebuilt(output: Output, expressions: Iterable[sp.Expr]) -> Output:
@@ -61,5 +65,5 @@ def rebuilt(output: Output, expressions: Iterable[sp.Expr]) -> Output:
     items = list(expressions)
     if isinstance(output.value, OuterProducts):
         pairs = tuple(zip(items[1::2], items[2::2], strict=True))
-        return Output(output.name, OuterProducts(items[0], pairs))
-    return Output(output.name, items[0])
+        return replace(output, value=OuterProducts(items[0], pairs))
+    return replace(output, value=items[0])

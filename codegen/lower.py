@@ -21,6 +21,9 @@ from theory.nodes import L, W, X
 from theory.saddle import SaddleSystem, loss_derivatives
 from theory.tokens import Definition, StagedDerivatives, staged_derivatives
 
+GAIN = sp.Symbol("gain", real=True)
+Named = list[tuple[sp.Symbol, sp.Expr]]
+
 
 @dataclass(frozen=True)
 class KernelIR:
@@ -48,12 +51,18 @@ def lower(system: SaddleSystem) -> KernelIR:
     stable = stable_form(system.activation, system.tokens)
     loss = loss_derivatives(stable.form, system.values)
     sums = stable.with_shifts(loss.value_definitions)
-    slopes = (*sums, *loss.gradient_definitions)
-    curved = (*slopes, *loss.hessian_definitions)
-    value = Output("value", loss.value)
+    gain = Definition(GAIN, "scalar", system.values.field_gain)
+    slopes = (*sums, gain, *_in_gain(gain, loss.gradient_definitions))
+    curved = (*slopes, *_in_gain(gain, loss.hessian_definitions))
+    value, shorter = Output("value", loss.value), Output("value", _shorter(gain, loss.value))
     slope = Output("slope", loss.gradient_x)
+    curvature = Output("curvature", loss.hessian_xx, symmetric=True)
     fields = (X, W), (Y, V["v"])
-    prox_loss = system.model.loss.subs(RESIDUAL, system.values.residual)
+    gains = [
+        Output("sigmas", stable.form.f),
+        Output("gain", GAIN),
+        Output("residual_loss", _shorter(gain, system.model.loss.subs(RESIDUAL, system.values.residual))),
+    ]
     kernels = [
         sigma_kernel(stable),
         pullback_kernel(stable),
@@ -64,13 +73,7 @@ def lower(system: SaddleSystem) -> KernelIR:
             "loss, its slope in chi, sigma, the gain G_z = gain sigma, and the residual's own loss",
             *fields,
             slopes,
-            [
-                value,
-                slope,
-                Output("sigmas", stable.form.f),
-                Output("gain", system.values.field_gain),
-                Output("residual_loss", prox_loss),
-            ],
+            [shorter, slope, *gains],
         ),
         _kernel(
             stable,
@@ -78,7 +81,15 @@ def lower(system: SaddleSystem) -> KernelIR:
             "loss, slope and Hessian in chi",
             *fields,
             curved,
-            [value, slope, Output("curvature", loss.hessian_xx)],
+            [shorter, slope, curvature],
+        ),
+        _kernel(
+            stable,
+            "expansion",
+            "all of `gradient` and the Hessian in chi, at once",
+            *fields,
+            curved,
+            [shorter, slope, *gains, curvature],
         ),
         _kernel(
             stable,
@@ -86,10 +97,30 @@ def lower(system: SaddleSystem) -> KernelIR:
             "second derivatives of the loss in (chi, chi), (chi, w_z), (w_z, w_z)",
             *fields,
             curved,
-            [Output("h", loss.hessian_xx), Output("c", loss.hessian_xw), Output("e", loss.hessian_ww)],
+            [
+                Output("h", loss.hessian_xx, symmetric=True),
+                Output("c", loss.hessian_xw),
+                Output("e", loss.hessian_ww, symmetric=True),
+            ],
         ),
     ]
     return KernelIR(system.activation.parameters, tuple(kernels))
+
+
+def _in_gain(gain: Definition, definitions: Sequence[Definition]) -> tuple[Definition, ...]:
+    return tuple(
+        Definition(d.symbol, d.kind, _shorter(gain, d.expr) if d.kind == "scalar" else d.expr) for d in definitions
+    )
+
+
+def _shorter(gain: Definition, expr: sp.Expr) -> sp.Expr:
+    """The expression, or what it is in the gain of the value fields where that is shorter."""
+    if Y not in expr.free_symbols:
+        return expr
+    (u,) = sp.solve(gain.symbol - gain.expr, U)
+    eliminated = sp.factor(sp.cancel(expr.xreplace({U: u})))
+    divided = sp.factor(sp.cancel(expr / gain.expr)) * gain.symbol
+    return min(expr, eliminated, divided, key=sp.count_ops)
 
 
 def stable_form(act: Activation, tokens: int) -> StableForm:
@@ -148,9 +179,10 @@ def _kernel(
     raw = [*(d.expr for d in needed), *(e for o in outputs for e in o.expressions())]
     expressions = [stable.evaluated(e) for e in raw]
     powers, expressions = _merged_exponentials(expressions)
-    exponentials = [e for _, e in powers]
+    powers, expressions = _normalised(needed, powers, expressions)
+    powers, expressions = _with_reciprocals(powers, expressions)
     symbols = sp.numbered_symbols("t_", real=True)
-    shared, reduced = sp.cse([*expressions, *exponentials], symbols=symbols, order="canonical")
+    shared, reduced = sp.cse([*expressions, *(e for _, e in powers)], symbols=symbols, order="canonical")
     body, taken = reduced[: len(expressions)], reduced[len(expressions) :]
     powers = [(s, e) for (s, _), e in zip(powers, taken, strict=True)]
     statements, outputs_reduced = _scheduled(needed, outputs, [*powers, *shared], body, set(token_inputs))
@@ -168,12 +200,12 @@ def _needed(definitions: Sequence[Definition], outputs: Sequence[Output]) -> lis
     return kept[::-1]
 
 
-def _merged_exponentials(expressions: list[sp.Expr]) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp.Expr]]:
+def _merged_exponentials(expressions: list[sp.Expr]) -> tuple[Named, list[sp.Expr]]:
     """Write exp(k u) as a power of one symbol for exp(u), so that each exponential is taken once."""
     arguments = sorted(
         {e.args[0] for x in expressions for e in x.atoms(sp.exp)}, key=lambda a: (sp.count_ops(a), str(a))
     )
-    powers: list[tuple[sp.Symbol, sp.Expr]] = []
+    powers: Named = []
     known: list[tuple[sp.Symbol, dict[sp.Expr, sp.Expr]]] = []
     replaced: dict[sp.Expr, sp.Expr] = {}
     for argument in arguments:
@@ -189,6 +221,50 @@ def _merged_exponentials(expressions: list[sp.Expr]) -> tuple[list[tuple[sp.Symb
             known.append((symbol, terms))
             replaced[sp.exp(argument)] = symbol
     return powers, [e.xreplace(replaced) for e in expressions]
+
+
+def _normalised(
+    definitions: Sequence[Definition], powers: Named, expressions: list[sp.Expr]
+) -> tuple[Named, list[sp.Expr]]:
+    """Exponentials divided by their own sum, which then is 1 in all that follows.
+
+    Nothing depends on the shift of the exponents, so that log(sum) may be added to it once the sum is known.
+    """
+    found = _normalising_sum(definitions, dict(powers), expressions)
+    if found is None:
+        return powers, expressions
+    shift, total = next(d.symbol for d in definitions if d.kind == "max"), definitions[found].symbol
+    degrees = {s: -sp.diff(e.args[0], shift) for s, e in powers}
+    scaled = {s: sp.Symbol(s.name.replace("exp", "part"), positive=True) for s, k in degrees.items() if k}
+    parts = [(part, s / total ** degrees[s]) for s, part in scaled.items()]
+    after = {total: sp.S.One, **scaled}
+    return [*powers, *parts], [*expressions[: found + 1], *(e.xreplace(after) for e in expressions[found + 1 :])]
+
+
+def _normalising_sum(
+    definitions: Sequence[Definition], powers: dict[sp.Symbol, sp.Expr], expressions: list[sp.Expr]
+) -> int | None:
+    """Where the first sum is, if it is that of an exponential whose shift, a maximum, enters in exponents alone."""
+    first = next((i for i, d in enumerate(definitions) if d.kind == "sum"), None)
+    shifts = [d.symbol for d in definitions if d.kind == "max"]
+    if first is None or len(shifts) != 1 or [d.symbol for d in definitions].count(shifts[0]) != 1:
+        return None
+    rates = {s: -sp.diff(e.args[0], shifts[0]) for s, e in powers.items()}
+    outside = [e for i, e in enumerate(expressions) if i >= len(definitions) or definitions[i].kind != "max"]
+    pure = not any(shifts[0] in e.free_symbols for e in outside) and all(k.is_Integer for k in rates.values())
+    return first if pure and rates.get(expressions[first]) == 1 else None
+
+
+def _with_reciprocals(powers: Named, expressions: list[sp.Expr]) -> tuple[Named, list[sp.Expr]]:
+    """Sums that are divided by in several powers are inverted once."""
+    divisors: dict[sp.Expr, set[sp.Expr]] = {}
+    for power in sorted({p for e in expressions for p in e.atoms(sp.Pow)}, key=sp.default_sort_key):
+        if power.exp.is_Integer and power.exp < 0:
+            divisors.setdefault(power.base, set()).add(power.exp)
+    several = [base for base, exponents in divisors.items() if len(exponents) > 1]
+    inverses = {base: sp.Symbol(f"inverse_{i + 1}", real=True) for i, base in enumerate(several)}
+    changed = {base**k: inverses[base] ** -k for base in several for k in divisors[base]}
+    return [*powers, *((s, 1 / base) for base, s in inverses.items())], [e.xreplace(changed) for e in expressions]
 
 
 def _ratio(terms: dict[sp.Expr, sp.Expr], others: dict[sp.Expr, sp.Expr]) -> sp.Expr:

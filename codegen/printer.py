@@ -91,7 +91,7 @@ class NumpyPrinter(StrPrinter):
         if not under:
             return text
         below = [self._term(f) for f in under]
-        single = len(below) == 1 and "*" not in below[0]
+        single = len(below) == 1 and (under[0].is_Add or "*" not in below[0])
         return f"{text}/{below[0]}" if single else f"{text}/({'*'.join(below)})"
 
     def _term(self, expr: sp.Expr) -> str:

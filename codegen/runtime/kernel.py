@@ -19,6 +19,8 @@ DEFAULTS: dict[str, float]
 METADATA: dict[str, Any]
 SHIFT_INVARIANT: bool
 ELEMENTWISE: bool
+EVEN_LOSS: bool
+MOMENTS: int
 row_sum: Callable[[Array], float | None]
 hidden_law: Callable[[Array, float, float], tuple[Array, Array]]
 idle_law: Callable[[Array], tuple[Array, Array]]
@@ -26,8 +28,11 @@ sigma: Callable[[Array, Array], Array]
 loss: Callable[[Array, Array, Array, float, Array], Array]
 gradient: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array, Array, Array]]
 hessian: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
+expansion: Callable[[Array, Array, Array, float, Array], tuple[Any, ...]]
 curvatures: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
 channel_rates: Callable[[Array, float, float, Array, Array, Array, Array, Array], tuple[Array, ...]]
+channel_moments: Callable[..., Array]
+rates_from_moments: Callable[[Array, float, float, Array], Array]
 conjugates_from_rates: Callable[[Array, float], Array]
 prior_update: Callable[[Array, float, float], Array]
 free_energy_value: Callable[[Array, Array, float, float, float, float], float]

@@ -2,9 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from codegen.runtime.kernel import Array
+
+
+def rows(like: Array, *entries: Array) -> Array:
+    """The entries, each a number or of the shape of `like`, as rows of one array."""
+    out = np.empty((len(entries), *like.shape))
+    for row, entry in zip(out, entries, strict=True):
+        row[...] = entry
+    return out
+
+
+def matrix(like: Array, *lines: tuple[Array, ...]) -> Array:
+    """A matrix per sample from its lines."""
+    out = np.empty((len(lines), len(lines[0]), *like.shape))
+    for i, line in enumerate(lines):
+        for j, entry in enumerate(line):
+            out[i, j] = entry
+    return out
+
+
+def symmetric_matrix(like: Array, *lines: tuple[Array, ...]) -> Array:
+    """A symmetric matrix per sample from its lines, each from the diagonal on."""
+    out = np.empty((len(lines), len(lines), *like.shape))
+    for i, line in enumerate(lines):
+        for j, entry in enumerate(line, i):
+            out[i, j] = entry
+            if j > i:
+                out[j, i] = entry
+    return out
+
+
+def product(matrix: Array, rows: Sequence[Array] | Array) -> Array:
+    """matrix @ rows; a single row is quicker by broadcasting."""
+    return matrix * rows[0] if len(rows) == 1 else np.asarray(matrix @ np.asarray(rows))
+
+
+def pivots_of(lines: Sequence[Sequence[Array]]) -> list[Array]:
+    """Pivots of a symmetric matrix per sample, given as lines from the diagonal on; no pivoting."""
+    pivots = []
+    while lines:
+        pivot, row = lines[0][0], lines[0][1:]
+        pivots.append(pivot)
+        if row:
+            safe = np.where(pivot == 0.0, 1e-300, pivot)
+            ratios = [entry / safe for entry in row]
+            lines = [
+                [entry - ratios[i] * row[j] for j, entry in enumerate(line, i)] for i, line in enumerate(lines[1:])
+            ]
+        else:
+            lines = []
+    return pivots
 
 
 def factor(matrix: Array, floor: float = 0.0) -> tuple[Array, Array]:

@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
-from codegen.runtime.channel import RATES, Averages, Response, Setting, _blocks, _integrands, _response_integrands
+from codegen.runtime.channel import Averages, Response, Setting, _response_integrands
 from codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, fields
-from codegen.runtime.kernel import SHIFT_INVARIANT, TOKENS, Array, hessian
-from codegen.runtime.linear import add_identity, factor
+from codegen.runtime.kernel import (
+    EVEN_LOSS,
+    MOMENTS,
+    SHIFT_INVARIANT,
+    TOKENS,
+    Array,
+    channel_moments,
+    expansion,
+    rates_from_moments,
+)
+from codegen.runtime.linear import pivots_of, product
 from codegen.runtime.nodes import lattice, level_count
 from codegen.runtime.prox import prox
 
 ADAPTING_NODES = 1000.0
+NODE_BLOCK = 8192
 
 
 class ScoreFrame(NamedTuple):
     """Coordinates tau of the score field, w = mean + factor tau, and of the prox point, chi = origin + span u.
 
     Where sigma is shift invariant, chi is kept orthogonal to (1, .., 1); the prox of w is that of its projection.
+    `pull` takes the slopes that `expansion` has (all, or all but the first, which then is minus their sum) to tau.
     """
 
     law: FieldFactor
     origin: Array
     span: Array
     inverse: Array
-    basis: Array
+    pull: Array
 
     @staticmethod
     def of(law: FieldFactor) -> ScoreFrame:
         """The frame of a field law."""
         project = np.eye(TOKENS) - (1.0 / TOKENS if SHIFT_INVARIANT else 0.0)
         span = project @ law.score_factor
-        return ScoreFrame(law, project @ law.score_mean, span, np.linalg.pinv(span), np.linalg.qr(span)[0])
+        inverse = np.linalg.pinv(span)
+        pull = inverse[:, 1:] - inverse[:, :1] if SHIFT_INVARIANT else inverse
+        return ScoreFrame(law, project @ law.score_mean, span, inverse, pull)
 
     def point(self, u: Array) -> Array:
         """chi at the coordinates u."""
-        return np.asarray(self.origin[:, None] + self.span @ u)
+        return self.origin[:, None] + product(self.span, u)
 
     def coordinates(self, w: Array) -> Array:
         """tau of a field, up to what the prox does not see."""
@@ -46,6 +61,51 @@ class ScoreFrame(NamedTuple):
     def field(self, tau: Array) -> Array:
         """w_chi at the coordinates tau."""
         return np.asarray(self.law.score_mean[:, None] + self.law.score_factor @ tau)
+
+
+class Expansion(NamedTuple):
+    """What `expansion` returns; slopes and curvatures are those of all tokens, or, shift invariant, of all but one."""
+
+    value: Array
+    slope: Sequence[Array]
+    sigmas: Sequence[Array]
+    gain: Array
+    residual_loss: Array
+    curvature: Sequence[Sequence[Array]]
+
+    def gains(self) -> tuple[list[Array], list[Array]]:
+        """G_chi = -slope and G_z = gain sigma, one row per token."""
+        last = [-s for s in self.slope]
+        first = [reduce(np.add, self.slope)] if SHIFT_INVARIANT else []
+        return [*first, *last], [self.gain * s for s in self.sigmas]
+
+
+class ProxFreePoints(NamedTuple):
+    """Prox points, w_chi less its mean, w_z and y, weights with the Jacobian in them, and which are minimisers."""
+
+    chi: Array
+    deviation: Array
+    w_z: Array
+    y: Array
+    weights: Array
+    minimiser: Array
+    local: Expansion
+
+
+def _node_blocks(count: int) -> Iterator[slice]:
+    """Nodes in parts that stay in the cache, and are many enough for Python to be out of the way."""
+    for begin in range(0, count, NODE_BLOCK):
+        yield slice(begin, begin + NODE_BLOCK)
+
+
+def _jacobian(v_k: float, curvature: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    """Lines, from the diagonal on, of a matrix congruent to I + V_k Hess on the scores that matter.
+
+    Shift invariant, with D the differences to the first token and B the curvatures of the others, Hess = D^T B D, so
+    that in the coordinates D chi it is (D D^T)^-1 + V_k B; det D D^T = L is left to the caller.
+    """
+    off = -1.0 / TOKENS if SHIFT_INVARIANT else 0.0
+    return [[v_k * entry + (off + (j == 0)) for j, entry in enumerate(line)] for line in curvature]
 
 
 class ProxFreeChannel:
@@ -67,19 +127,21 @@ class ProxFreeChannel:
         self.center = np.zeros(self.split)
         self.scale = np.ones(self.split)
 
-    def _points(self, order: Array, frame: ScoreFrame, b: slice) -> tuple[Array, Fields, Array, Array]:
-        """chi and the fields of a block, its quadrature weights with the Jacobian, and whether chi is a minimiser."""
+    def _points(self, order: Array, frame: ScoreFrame, b: slice) -> ProxFreePoints:
+        """The nodes of a block with all that is known at them."""
         t = self.zeta[: self.split, b]
-        chi = frame.point(self.center[:, None] + self.scale[:, None] * t)
-        values = frame.law.value_factor @ self.zeta[self.split :, b]
-        w_z, y = values[:-1], values[-1]
-        _, slope, curvature = hessian(chi, w_z, y, order[5], self.setting.params)
-        tau = frame.coordinates(chi + order[2] * slope)
-        reduced = np.einsum("la,lmn,mb->abn", frame.basis, curvature, frame.basis, optimize=True)
-        _, pivots = factor(add_identity(order[2] * reduced))
-        density = 0.5 * ((t * t).sum(axis=0) - (tau * tau).sum(axis=0))
-        weights = self.weights[b] * np.prod(self.scale) * np.exp(density) * pivots.prod(axis=0)
-        return chi, Fields(frame.field(tau), w_z, y), weights, np.asarray((pivots > 0.0).all(axis=0))
+        u = self.center[:, None] + self.scale[:, None] * t
+        chi = frame.point(u)
+        values = product(frame.law.value_factor, self.zeta[self.split :, b])
+        local = Expansion(*expansion(chi, values[:-1], values[-1], order[5], self.setting.params))
+        tau = u + product(order[2] * frame.pull, local.slope)
+        pivots = pivots_of(_jacobian(order[2], local.curvature))
+        density = np.exp(-0.5 * reduce(np.add, (tau - t) * (tau + t)))
+        volume = float(np.prod(self.scale)) * (TOKENS if SHIFT_INVARIANT else 1.0)
+        weights = volume * self.weights[b] * density * reduce(np.multiply, pivots)
+        minimiser = reduce(np.minimum, pivots) > 0.0
+        deviation = product(frame.law.score_factor, tau)
+        return ProxFreePoints(chi, deviation, values[:-1], values[-1], weights, minimiser, local)
 
     def _frame(self, order: Array) -> ScoreFrame:
         return ScoreFrame.of(field_factor(order, *self.setting))
@@ -87,20 +149,29 @@ class ProxFreeChannel:
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters; `search` has no meaning here."""
         frame = self._frame(order)
-        total = np.zeros(RATES + 2)
-        mass = folded = 0.0
-        for b in _blocks(self.weights.size):
-            chi, at, weights, minimiser = self._points(order, frame, b)
-            folded += float(np.abs(weights[~minimiser]).sum())
-            mass += float(weights.sum())
-            total += _integrands(order, self.setting, at, chi) @ weights
-        return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), mass, folded, 0.0)
+        total = self._total(order, frame)
+        moments, (value, train_loss, mass, folded) = total[:-4], map(float, total[-4:])
+        rates = rates_from_moments(order, self.setting.nu, self.setting.noise, moments)
+        envelope = value - float(order[2] * rates[2])  # |G_chi|^2 / 2 is minus the rate of V_k
+        return Averages(rates, envelope, train_loss, mass, folded, 0.0)
+
+    def _total(self, order: Array, frame: ScoreFrame) -> Array:
+        """Sums over all nodes: the moments of the fields, loss, loss of the residual, mass and folded mass."""
+        total = np.zeros(MOMENTS + 4)
+        for b in _node_blocks(self.weights.size):
+            at = self._points(order, frame, b)
+            moments = channel_moments(at.weights, at.deviation, at.w_z, at.y, *at.local.gains())
+            losses = at.weights @ at.local.value, at.weights @ at.local.residual_loss
+            total[:MOMENTS] += moments
+            total[MOMENTS:] += *losses, at.weights.sum(), np.abs(at.weights[~at.minimiser]).sum()
+        return total
 
     @staticmethod
     def at_level(level: int, setting: Setting) -> ProxFreeChannel:
         """On the lattice of a level."""
-        dim = sum(dimensions(setting.params))
-        return ProxFreeChannel(lattice(dim, level_count(dim, level), level), setting)
+        score, value = dimensions(setting.params)
+        count = level_count(score + value, level)
+        return ProxFreeChannel(lattice(score + value, count, level, value if EVEN_LOSS else 0), setting)
 
     def size(self, level: int) -> float:
         """How many nodes a level has."""
@@ -126,8 +197,9 @@ class ProxFreeChannel:
         """Second derivatives of M, integrated in prox coordinates where they are bounded."""
         frame = self._frame(order)
         total = np.zeros(4)
-        for b in _blocks(self.weights.size):
-            chi, at, weights, minimiser = self._points(order, frame, b)
-            part = _response_integrands(order, self.setting, at, chi)
-            total += part @ np.where(minimiser, weights, 0.0)
+        for b in _node_blocks(self.weights.size):
+            at = self._points(order, frame, b)
+            here = Fields(frame.law.score_mean[:, None] + at.deviation, at.w_z, at.y)
+            part = _response_integrands(order, self.setting, here, at.chi)
+            total += part @ np.where(at.minimiser, at.weights, 0.0)
         return Response(total[:3], float(total[3]))

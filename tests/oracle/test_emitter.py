@@ -9,7 +9,7 @@ from mpmath import mpf
 from strategies import BUILT_IN, PARAMETERS, SMOOTH, activations, direct_loss, direct_sigma, samples, system_of
 
 import codegen.lower
-from codegen.emit import generate, kernel_function
+from codegen.emit import first_token, generate, kernel_function
 from codegen.loading import load_source
 from codegen.lower import lower
 from codegen.oracle import evaluate
@@ -32,8 +32,30 @@ def _emitted(module, x, w, y):
         "loss": [module.loss(*fields)],
         "gradient": list(module.gradient(*fields)),
         "hessian": list(module.hessian(*fields)),
+        "expansion": _whole(module.expansion(*fields), int(module.SHIFT_INVARIANT)),
         "curvatures": list(module.curvatures(*fields)),
     }
+
+
+def _whole(expanded, first):
+    """What `expansion` returns, its rows stacked and its symmetric matrix completed, without the first token."""
+    value, slope, sigmas, gain, residual_loss, lines = expanded
+    size = len(lines)
+    full = [[lines[min(i, j)][abs(i - j)] for j in range(size)] for i in range(size)]
+    shaped = [
+        np.array([np.broadcast_to(e, gain.shape) for e in rows]).reshape(-1, gain.size) for rows in (slope, sigmas)
+    ]
+    matrix = np.array([[np.broadcast_to(e, gain.shape) for e in row] for row in full]).reshape(size, size, gain.size)
+    assert len(slope) == shaped[1].shape[0] - first == size
+    return [value, shaped[0], shaped[1], gain, residual_loss, matrix]
+
+
+def _without_first(name, expected, first):
+    """The oracle's slope and curvature without the tokens that `expansion` leaves out."""
+    if name != "expansion":
+        return expected
+    value, slope, *others, curvature = expected
+    return [value, slope[first:], *others, [row[first:] for row in curvature[first:]]]
 
 
 def _interpreted(kernel, x, w, y):
@@ -53,7 +75,7 @@ def _array(name, value, tokens):
 
 
 def _shape(value):
-    return (len(value), *_shape(value[0])) if isinstance(value, list) else ()
+    return (len(value), *(_shape(value[0]) if value else ())) if isinstance(value, list) else ()
 
 
 def _flat(value):
@@ -61,20 +83,22 @@ def _flat(value):
 
 
 def _agree(found, expected, scale=1.0):
-    assert np.shape(found) == _shape(expected)
+    assert np.shape(found) == _shape(expected) or np.size(found) == len(_flat(expected)) == 0
     entries = _flat(expected)
-    allowed = ACCURACY * max(scale, *(abs(e) for e in entries))
+    allowed = ACCURACY * max([scale, *(abs(e) for e in entries)])
     for f, e in zip(np.ravel(found), entries, strict=True):
         assert np.isfinite(f)
         assert abs(mpf(float(f)) - e) <= allowed
 
 
-def kernels_alone(system):
+def kernels_alone(system, written_out=True):
     """The emitted kernels without the rest of the module, which costs more to derive than they do."""
     ir = lower(system)
     head = "import numpy as np\nfrom scipy import special\n\n"
-    head += f"TOKENS = {system.tokens}\nPARAMETERS = {ir.parameters!r}\n\n"
-    source = head + "\n\n".join(kernel_function(k, ir.parameters) for k in ir.kernels)
+    head += f"TOKENS = {system.tokens}\nPARAMETERS = {ir.parameters!r}\n"
+    head += f"SHIFT_INVARIANT = {system.properties.shift_invariant}\n\n"
+    tokens, first = system.tokens if written_out else None, first_token(system)
+    source = head + "\n\n".join(kernel_function(k, ir.parameters, tokens, first) for k in ir.kernels)
     return load_source(source, "emitted_kernels"), ir.kernels
 
 
@@ -87,6 +111,7 @@ def check(module, kernels, columns, digits=DIGITS):
         for n in range(y.size):
             with mpmath.workdps(digits):
                 expected = _interpreted(kernel, x[:, n], w[:, n], y[n])
+                expected = _without_first(kernel.name, expected, int(module.SHIFT_INVARIANT))
                 for position, value in enumerate(expected):
                     _agree(emitted[kernel.name][position][..., n], value)
 
@@ -107,6 +132,13 @@ def test_whole_modules_of_the_built_in_activations(text):
 @pytest.mark.parametrize("text", SMOOTH)
 def test_known_activations(text):
     check(*kernels_alone(system_of(text, 3)), SAMPLES)
+
+
+@pytest.mark.parametrize("text", SMOOTH)
+def test_kernels_on_whole_token_vectors(text):
+    """As they are emitted for many tokens."""
+    module, kernels = kernels_alone(system_of(text, 3), written_out=False)
+    check(module, [k for k in kernels if k.name == "expansion"], SAMPLES[:1])
 
 
 @pytest.mark.parametrize("text", SMOOTH[:5])

@@ -1,0 +1,23 @@
+"""The modules that are measured: NumPy and compiled, built once per run."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from codegen.emit import generate
+from codegen.fast import c_source, compiled
+from codegen.loading import load_source
+from codegen.native import accelerated
+from theory.saddle import derive
+
+POINT = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 2.0, "lambda_v": 0.5}
+FOLDED_POINT = POINT | {"lambda_k": 1.0, "lambda_v": 1.0}
+
+
+@lru_cache(maxsize=16)
+def modules(text, tokens):
+    """The NumPy module and the compiled one."""
+    system = derive(text, "spiked", tokens)
+    source = generate(system).source
+    fast = load_source(source, f"benchmark_fast_{text}_{tokens}")
+    return load_source(source, f"benchmark_numpy_{text}_{tokens}"), accelerated(fast, compiled(c_source(system)))
