@@ -10,10 +10,16 @@ from typing import NamedTuple
 import numpy as np
 
 from codegen.runtime.channel import RATES, Averages, Channel
-from codegen.runtime.kernel import Array, conjugates_from_rates, prior_update
+from codegen.runtime.inputs import CONJUGATE_NAMES, ORDER_NAMES
+from codegen.runtime.kernel import Array, conjugates_from_rates, free_energy_value, prior_update
 
 MEMORY = 6
 LARGEST_GROWTH = 4.0
+WORST_CONDITION = 1e12
+SMALLEST_SPREAD = 1e-12
+RUNAWAY = (200.0, 1e8, 1e8, 200.0, 1e8, 1e8)
+REPORTED = (*ORDER_NAMES, *CONJUGATE_NAMES, "train_loss", "energy")
+SCALES = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
 
 
 class Problem(NamedTuple):
@@ -34,8 +40,8 @@ class Evaluation(NamedTuple):
 
     @property
     def residual(self) -> float:
-        """The undamped residual, relative to the size of each order parameter."""
-        gap = np.abs(self.image - self.order) / (1.0 + np.abs(self.order))
+        """The undamped residual, relative to the size of each order parameter; V is compared with itself alone."""
+        gap = np.abs(self.image - self.order) / (SCALES + np.abs(self.order))
         return float(gap.max()) if np.isfinite(gap).all() else np.inf
 
 
@@ -48,15 +54,20 @@ class Converged(NamedTuple):
 
 
 def to_free(order: Array) -> Array:
-    """Physical order parameters as six unconstrained coordinates."""
+    """Physical order parameters as six unconstrained coordinates; a block that collapses on its mean stops in time."""
     m, q, v = order.reshape(2, 3).T
-    return np.stack([m, np.log(np.maximum(q - m * m, 1e-280)), np.log(v)], axis=1).ravel()
+    return np.stack([m, np.log(np.maximum(q - m * m, SMALLEST_SPREAD)), np.log(v)], axis=1).ravel()
 
 
 def from_free(free: Array) -> Array:
     """The order parameters of six unconstrained coordinates."""
     m, spread, v = free.reshape(2, 3).T
     return np.stack([m, m * m + np.exp(spread), np.exp(v)], axis=1).ravel()
+
+
+def runaways(order: Array) -> list[str]:
+    """The order parameters that are beyond what any solution has been seen to reach."""
+    return [n for n, x, limit in zip(ORDER_NAMES, order, RUNAWAY) if not abs(x) < limit]
 
 
 def evaluate(channel: Channel, order: Array, problem: Problem, search: bool = False) -> Evaluation:
@@ -69,17 +80,18 @@ def evaluate(channel: Channel, order: Array, problem: Problem, search: bool = Fa
 
 
 def mapped(averages: Averages, order: Array, problem: Problem) -> Evaluation:
-    """The image of known averages; where it has V <= 0 it is replaced by the largest growth allowed."""
+    """The image of known averages; V <= 0 is replaced by the largest growth allowed, q - m^2 kept off zero."""
     conjugates = conjugates_from_rates(averages.rates, problem.alpha)
     image = prior_update(conjugates, problem.lambda_k, problem.lambda_v)
     for v in (2, 5):
         if not 0.0 < image[v] <= LARGEST_GROWTH * order[v]:
             image[v] = LARGEST_GROWTH * order[v]
+        image[v - 1] = np.maximum(image[v - 1], image[v - 2] ** 2 + SMALLEST_SPREAD)
     return Evaluation(order, image, conjugates, averages)
 
 
 def iterate(
-    channel: Channel, start: Array, problem: Problem, tol: float, limit: int = 200, damping: float = 1.0
+    channel: Channel, start: Array, problem: Problem, tol: float, limit: int = 120, damping: float = 1.0
 ) -> Converged:
     """Anderson-accelerated fixed-point iteration from `start`; convergence is judged on the undamped residual."""
     free = to_free(start)
@@ -88,7 +100,7 @@ def iterate(
     best = np.inf
     for count in range(1, limit + 1):
         now = evaluate(channel, from_free(free), problem)
-        if not np.isfinite(now.image).all():
+        if not np.isfinite(now.image).all() or runaways(now.order):
             return Converged(now, count, False)
         if now.residual <= tol:
             return Converged(now, count, True)
@@ -108,22 +120,45 @@ def _mixed(points: list[Array], gaps: list[Array], damping: float) -> Array:
         return plain
     past = np.stack([g - gaps[-1] for g in gaps[:-1]], axis=1)
     moves = np.stack([p - points[-1] for p in points[:-1]], axis=1)
-    ridge = 1e-10 * (past * past).sum() / past.shape[1]
+    ridge = 1e-10 * (past * past).sum() / past.shape[1] + 1e-300
     mixture = np.linalg.solve(past.T @ past + ridge * np.eye(past.shape[1]), past.T @ gaps[-1])
     mixed = points[-1] - moves @ mixture + damping * (gaps[-1] - past @ mixture)
     return mixed if np.abs(mixed - points[-1]).max() < 2.0 else plain
 
 
-def newton_matrix(channel: Channel, at: Evaluation, problem: Problem) -> Array:
-    """(I - dF)^-1 of the map in free coordinates, by forward differences."""
+def reported(at: Evaluation, problem: Problem) -> Array:
+    """The numbers that a solution reports besides the test risk: REPORTED."""
+    averages = at.averages
+    energy = free_energy_value(at.order, at.conjugates, *problem, averages.envelope)
+    return np.asarray(np.r_[at.order, at.conjugates, averages.train_loss, energy])
+
+
+class Linearised(NamedTuple):
+    """The map near its fixed point in free coordinates: (I - dF)^-1, and d reported / d free."""
+
+    newton: Array
+    slopes: Array
+
+    def reach(self, gap: Array) -> Array:
+        """How far errors `gap` of the map, of any signs, can move the fixed point."""
+        return np.asarray(np.abs(self.newton) @ np.abs(gap))
+
+
+def linearised(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
+    """Derivatives of the map and of the reported numbers, by forward differences."""
     free, step = to_free(at.order), 1e-4
-    base = to_free(at.image)
-    columns = []
+    base, values = to_free(at.image), reported(at, problem)
+    columns, slopes = [], []
     for i in range(free.size):
         moved = free.copy()
         moved[i] += step
-        columns.append((to_free(evaluate(channel, from_free(moved), problem).image) - base) / step)
-    return np.linalg.inv(np.eye(free.size) - np.stack(columns, axis=1))
+        now = evaluate(channel, from_free(moved), problem)
+        columns.append((to_free(now.image) - base) / step)
+        slopes.append((reported(now, problem) - values) / step)
+    matrix = np.eye(free.size) - np.stack(columns, axis=1)
+    regular = np.isfinite(matrix).all() and np.linalg.cond(matrix) < WORST_CONDITION
+    newton = np.linalg.inv(matrix) if regular else np.full(matrix.shape, np.inf)
+    return Linearised(newton, np.stack(slopes, axis=1))
 
 
 def polish(channel: Channel, start: Array, problem: Problem, matrix: Array, tol: float, limit: int = 12) -> Converged:
@@ -138,5 +173,5 @@ def polish(channel: Channel, start: Array, problem: Problem, matrix: Array, tol:
             rest = iterate(channel, now.order, problem, tol)
             return Converged(rest.last, count + rest.iterations, rest.converged)
         last = now.residual
-        free = free + matrix @ (to_free(now.image) - free)
+        free = free + (matrix @ (to_free(now.image) - free) if np.isfinite(matrix).all() else to_free(now.image) - free)
     return Converged(now, limit, False)

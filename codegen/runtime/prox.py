@@ -8,9 +8,10 @@ from codegen.runtime.fields import Fields
 from codegen.runtime.kernel import SHIFT_INVARIANT, TOKENS, Array, hessian, loss
 from codegen.runtime.linear import add_identity, factor, solve_factored
 
-BLOCK = 4096
+BLOCK = max(128, min(4096, 2**17 // TOKENS**2))
 NEWTON_STEPS = 80
 STEP_TOLERANCE = 1e-12
+NEWTON_TOLERANCE = 1e-8
 TRUSTED_STEP = 0.05
 TRUSTED_PIVOT = 0.2
 SMALLEST_PIVOT = 0.05
@@ -52,7 +53,9 @@ def _prox_block(chi: Array, at: Fields, V: tuple[float, float], params: Array) -
         if risky.size:
             step[:, risky] = _backtracked(point[:, risky], step[:, risky], slope[:, risky], here.at(risky), V, params)
         chi[:, active] = point + step
-        moving = size > STEP_TOLERANCE * (1.0 + np.abs(point).max(axis=0))
+        quadratic = pivots.min(axis=0) >= TRUSTED_PIVOT
+        enough = np.where(quadratic, NEWTON_TOLERANCE, STEP_TOLERANCE)
+        moving = size > enough * (1.0 + np.abs(point).max(axis=0))
         active = active[moving]
         if not active.size:
             return 0

@@ -11,15 +11,20 @@ from scipy import special
 from codegen.runtime.channel import Averages, Channel, Ensemble, Ladder, ProxChannel, Response, Setting
 from codegen.runtime.fields import dimensions
 from codegen.runtime.fixedpoint import (
+    REPORTED,
+    SMALLEST_SPREAD,
     Converged,
     Evaluation,
+    Linearised,
     Problem,
     evaluate,
     from_free,
     iterate,
+    linearised,
     mapped,
-    newton_matrix,
     polish,
+    reported,
+    runaways,
     to_free,
 )
 from codegen.runtime.folds import FoldedChannel
@@ -39,8 +44,9 @@ from codegen.runtime.proxfree import ProxFreeChannel
 
 LARGEST_LATTICE = 1_000_000
 SCRAMBLES = 8
-LOG2_SOBOL = 13
+LOG2_SOBOL = (11, 13)
 LOG2_FEW = 11
+POPULATION_SHARE = 1e-3
 COVERAGE = 0.9995
 STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05
@@ -49,6 +55,7 @@ FOLD_WEIGHT = 10.0
 LEVEL_SAFETY = 1.5
 WORST_MASS = 0.05
 NEGLIGIBLE_FOLD = 1e-5
+SMOOTH_ERROR = 1e-3
 ROUNDING = 1e-13
 
 
@@ -72,6 +79,7 @@ class Solution(NamedTuple):
     method: str
     bayes_risk: float | None
     warnings: tuple[str, ...]
+    errors: dict[str, float]  # bounds on the order parameters, conjugates, train_loss and energy
 
 
 class _State(NamedTuple):
@@ -81,6 +89,7 @@ class _State(NamedTuple):
     iterations: int
     converged: bool
     error: float
+    errors: Array
     channel: Channel
     method: str
 
@@ -104,22 +113,22 @@ def _start(init: str, task: _Task) -> Array:
     return np.array([m_k, q_k, v_k, m_v, q_v, v_v])
 
 
-def _risk_error(matrix: Array, order: Array, gap: Array, task: _Task) -> float:
-    """Effect on the test risk of an error `gap` of the map: propagated component by component, without cancellation."""
+def _risk_error(reach: Array, order: Array, task: _Task) -> float:
+    """Effect on the test risk of moving the fixed point by `reach`, component by component, without cancellation."""
     free = to_free(order)
-    reach = np.abs(matrix) @ np.abs(gap)
     moved = 0.0
     base, _ = _risk(order, task)
     for i in (0, 1, 3, 4):
         step = np.zeros(6)
-        step[i] = max(1e-5, min(reach[i], 0.1))
+        step[i] = max(1e-4, min(reach[i], 0.1))
         shifted, _ = _risk(from_free(free + step), task)
         moved += abs(shifted - base) / step[i] * reach[i]
     return moved
 
 
 def _risk(order: Array, task: _Task) -> tuple[float, float]:
-    return _population_risk(order[[0, 1, 3, 4]], task.setting.nu, task.setting.noise, task.setting.params)
+    tol = max(1e-13, POPULATION_SHARE * task.tol)
+    return _population_risk(order[[0, 1, 3, 4]], task.setting.nu, task.setting.noise, task.setting.params, tol)
 
 
 def _residual_tolerance(task: _Task) -> float:
@@ -129,7 +138,7 @@ def _residual_tolerance(task: _Task) -> float:
 def _first(channel: Channel, start: Array, task: _Task, tol: float) -> Converged:
     """The accelerated iteration, damped when it does not settle."""
     found = iterate(channel, start, task.problem, tol)
-    if found.converged:
+    if found.converged or runaways(found.last.order):
         return found
     damped = iterate(channel, start, task.problem, tol, damping=0.3)
     return damped._replace(iterations=found.iterations + damped.iterations)
@@ -144,19 +153,20 @@ def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
     rough, found = found, _first(channel, found.last.order, task, 1e-7)
     iterations = rough.iterations + found.iterations
     if not (found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS):
-        return _State(found.last, iterations, False, np.inf, channel, channel.name)
+        return _failed(found.last, iterations, channel, channel.name)
     channel.adapt(found.last.order)
-    matrix = newton_matrix(channel, found.last, task.problem)
+    near = linearised(channel, found.last, task.problem)
     iterations, level = iterations + 6, 0
-    risks = [_risk(found.last.order, task)[0]]
+    numbers = [_numbers(found.last, task)]
     while True:
         level += 1
         coarser, channel = channel, channel.refined(level)
-        found = polish(channel, found.last.order, task.problem, matrix, tol)
+        found = polish(channel, found.last.order, task.problem, near.newton, tol)
         iterations += found.iterations
-        risks.append(_risk(found.last.order, task)[0])
+        numbers.append(_numbers(found.last, task))
         folded = 0.0 if channel.cuts_folds else FOLD_WEIGHT * found.last.averages.folded_mass
-        error = _state_error(found.last, matrix, task, _level_error(risks, channel.slack) + folded)
+        errors = _errors(found.last, near, task, _level_error(numbers, channel.slack), folded)
+        error = float(errors[0])
         usable = found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS
         enough = level >= 2 and error <= task.tol
         spent = channel.size(level + 1) > LARGEST_LATTICE
@@ -165,61 +175,88 @@ def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
             dim = sum(dimensions(task.setting.params))
             method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {dim} dimensions"
             seen = channel if channel.cuts_folds else coarser
-            return _State(found.last, iterations, usable, error, seen, method)
+            return _State(found.last, iterations, usable, error, errors[1:], seen, method)
 
 
-def _level_error(risks: list[float], slack: float) -> float:
+def _failed(last: Evaluation, iterations: int, channel: Channel, method: str) -> _State:
+    return _State(last, iterations, False, np.inf, np.full(len(REPORTED), np.inf), channel, method)
+
+
+def _numbers(last: Evaluation, task: _Task) -> Array:
+    """All numbers that get an error: the test risk, then REPORTED."""
+    return np.asarray(np.r_[_risk(last.order, task)[0], reported(last, task.problem)])
+
+
+def _level_error(numbers: list[Array], slack: float) -> Array:
     """What the last step changed, or `slack` of what the step before did, lest one agreement by chance be believed."""
-    steps = np.abs(np.diff(risks))
-    return LEVEL_SAFETY * float(max(steps[-1], slack * steps[-2] if steps.size > 1 else np.inf))
+    steps = np.abs(np.diff(numbers, axis=0))
+    return np.asarray(
+        LEVEL_SAFETY * (np.maximum(steps[-1], slack * steps[-2]) if len(steps) > 1 else steps[-1] + np.inf)
+    )
 
 
-def _state_error(last: Evaluation, matrix: Array, task: _Task, gap: float) -> float:
-    """Quadrature gap, residual, mass defect, failed proxes and the population average, added up."""
-    residual = np.abs(to_free(last.image) - to_free(last.order))
-    _, population = _risk(last.order, task)
-    averages = last.averages
-    defect = FOLD_WEIGHT * (abs(averages.mass - 1.0) + averages.unconverged)
-    return gap + _risk_error(matrix, last.order, residual, task) + population + defect + ROUNDING
+def _errors(last: Evaluation, near: Linearised, task: _Task, gap: Array, folded: float) -> Array:
+    """Quadrature gap, residual, folds, mass defect, failed proxes and the population average, added up, per number."""
+    reach = near.reach(to_free(last.image) - to_free(last.order))
+    risk, population = _risk(last.order, task)
+    moved = np.r_[_risk_error(reach, last.order, task) + population, np.abs(near.slopes) @ reach]
+    defect = folded + FOLD_WEIGHT * (abs(last.averages.mass - 1.0) + last.averages.unconverged)
+    sizes = np.maximum(1.0, np.abs(np.r_[risk, reported(last, task.problem)]))
+    m, q, _ = last.order.reshape(2, 3).T
+    floor = SMALLEST_SPREAD if (q - m * m < 2.0 * SMALLEST_SPREAD).any() else 0.0
+    total = gap + moved + (defect + floor + ROUNDING) * sizes
+    return np.where(np.isnan(total), np.inf, total)
 
 
 def _ensemble(start: Array, task: _Task) -> _State:
     """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
     dim = sum(dimensions(task.setting.params))
-    tol = max(_residual_tolerance(task), 1e-9)
     few = ProxChannel(sobol(dim, LOG2_FEW, SCRAMBLES), task.setting)
     rough = _first(few, start, task, 1e-5)
     if not rough.converged:
-        return _State(rough.last, rough.iterations, False, np.inf, few, "prox, one set of Sobol nodes")
-    channels = [ProxChannel(sobol(dim, LOG2_SOBOL, s), task.setting) for s in range(SCRAMBLES)]
-    ensemble = Ensemble(channels)
-    matrix = newton_matrix(few, rough.last, task.problem)
-    found = polish(ensemble, rough.last.order, task.problem, matrix, tol)
-    iterations = rough.iterations + found.iterations + 6
+        return _failed(rough.last, rough.iterations, few, "prox, one set of Sobol nodes")
+    near = linearised(few, rough.last, task.problem)
+    iterations, order = rough.iterations + 6, rough.last.order
+    for log2 in LOG2_SOBOL:
+        state = _on_scrambles(log2, order, near, task)
+        iterations, order = iterations + state.iterations, state.last.order
+        if state.error <= task.tol or not state.converged:
+            break
+    return state._replace(iterations=iterations)
+
+
+def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first: int = 0) -> _State:
+    """The fixed point on scrambled Sobol sets of this size, minima searched for afresh until nothing moves."""
+    dim = sum(dimensions(task.setting.params))
+    tol = max(_residual_tolerance(task), 1e-9)
+    ensemble = Ensemble([ProxChannel(sobol(dim, log2, first + s), task.setting) for s in range(SCRAMBLES)])
+    found = polish(ensemble, order, task.problem, near.newton, tol)
+    iterations = found.iterations
     for _ in range(3):
         last = evaluate(ensemble, found.last.order, task.problem, search=True)
         found = found._replace(last=last)
         if last.residual <= tol:
             break
-        found = polish(ensemble, last.order, task.problem, matrix, tol)
+        found = polish(ensemble, last.order, task.problem, near.newton, tol)
         iterations += found.iterations + 1
-    scatter = _scatter(ensemble, found.last, matrix, task)
-    error = _state_error(found.last, matrix, task, scatter)
-    method = f"prox, {SCRAMBLES} x Sobol of {2**LOG2_SOBOL} nodes in {dim} dimensions"
-    settled = found.last.residual <= max(tol, 0.1 * scatter)
+    scatter = _scatter(ensemble, found.last, near, task)
+    errors = _errors(found.last, near, task, scatter, 0.0)
+    method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {dim} dimensions"
+    settled = found.last.residual <= max(tol, 0.1 * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
-    return _State(last, iterations, settled, error, ensemble, method)
+    return _State(last, iterations, settled, float(errors[0]), errors[1:], ensemble, method)
 
 
-def _scatter(ensemble: Ensemble, last: Evaluation, matrix: Array, task: _Task) -> float:
-    """t bound on the risk from the scatter of the members' images, each propagated through the fixed point."""
-    free, base = to_free(last.order), _risk(last.order, task)[0]
-    risks = []
+def _scatter(ensemble: Ensemble, last: Evaluation, near: Linearised, task: _Task) -> Array:
+    """t bounds on all numbers from the scatter of the members, each propagated through the fixed point."""
+    free = to_free(last.order)
+    found = []
     for member in ensemble.members:
-        image = mapped(member, last.order, task.problem).image
-        risks.append(_risk(from_free(free + matrix @ (to_free(image) - to_free(last.image))), task)[0] - base)
-    spread = float(np.std(risks, ddof=1)) / np.sqrt(len(risks))
-    return float(special.stdtrit(len(risks) - 1, COVERAGE) * spread)
+        here = mapped(member, last.order, task.problem)
+        move = near.newton @ (to_free(here.image) - to_free(last.image))
+        found.append(np.r_[_risk(from_free(free + move), task)[0], reported(here, task.problem) + near.slopes @ move])
+    spread = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
+    return np.asarray(special.stdtrit(len(found) - 1, COVERAGE) * spread)
 
 
 def _best_state(start: Array, task: _Task) -> _State:
@@ -231,7 +268,8 @@ def _best_state(start: Array, task: _Task) -> _State:
         return _levels(ProxChannel.at_level(0, task.setting), start, task)
     smooth = _levels(ProxFreeChannel.at_level(0, task.setting), start, task)
     folded = FOLD_WEIGHT * smooth.last.averages.folded_mass
-    if smooth.converged and folded <= max(task.tol, 0.5 * (smooth.error - folded)):
+    good = max(task.tol, min(0.5 * (smooth.error - folded), NEGLIGIBLE_FOLD * FOLD_WEIGHT))
+    if smooth.converged and folded <= good and smooth.error <= max(task.tol, SMOOTH_ERROR):
         return smooth
     again = smooth.last.order if smooth.converged else start
     if FoldedChannel.applies(task.setting):
@@ -304,7 +342,7 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
     response = state.channel.response(last.order)
     replicon, jump, shift = _stability(response, last, task)
     stable = bool(replicon < STABLE_REPLICON and shift < STABLE_JUMP)
-    warnings = [] if state.converged else ["not converged: the undamped residual stays above its tolerance"]
+    warnings = [] if state.converged else [_not_converged(last)]
     if not state.error <= task.tol:
         warnings.append(f"error: the bound {state.error:.2g} is above the {task.tol:.2g} asked for")
     if isinstance(state.channel, Ensemble) and shift > UNCERTIFIED_JUMP:
@@ -331,7 +369,14 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
         method=state.method,
         bayes_risk=None,
         warnings=tuple(warnings + notes),
+        errors=dict(zip(REPORTED, map(float, state.errors), strict=True)),
     )
+
+
+def _not_converged(last: Evaluation) -> str:
+    if away := runaways(last.order):
+        return f"not converged: {', '.join(away)} ran away, no solution of finite size was found from this start"
+    return f"not converged: the undamped residual {last.residual:.2g} stays above its tolerance"
 
 
 def _stability(response: Response, last: Evaluation, task: _Task) -> tuple[float, float, float]:

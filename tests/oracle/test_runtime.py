@@ -141,6 +141,19 @@ def test_replica_symmetry_is_called_broken_at_low_regularisation(softmax):
     assert found.test_risk == pytest.approx(2.275, abs=0.01)
 
 
+@pytest.mark.full
+def test_two_routes_agree_where_replica_symmetry_breaks(softmax):
+    """Folds cut out against the global prox on Sobol nodes, each with its error; both converge, neither is trusted."""
+    cut = softmax.solve(3.0, 0.5, 0.3, 0.02, 0.02, tol=1e-3)
+    assert cut.converged and "folds cut out" in cut.method and not cut.rs_stable
+    task = softmax._Task(softmax.Setting(0.5, 0.3, NONE), softmax.Problem(3.0, 0.02, 0.02), 1e-3)
+    with np.errstate(all="ignore"):
+        jumping = softmax._ensemble(softmax._start("informed", task), task)
+    risk, _ = softmax._risk(jumping.last.order, task)
+    assert jumping.converged and jumping.error < 0.2
+    assert abs(risk - cut.test_risk) <= jumping.error + cut.error
+
+
 def test_ridge_regression_at_one_token():
     """L = 1 softmax is ridge regression, whose saddle point is closed."""
     module = generate(derive("softmax", "spiked", 1)).load()
