@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import sympy as sp
 
 from codegen.averages import Array, TokenTable, compiled
-from theory.bayes import SPREAD, W_CHI, W_Z, BayesSystem
+from theory.bayes import ENTROPY, SPREAD, W_CHI, W_Z, BayesSystem
 from theory.errors import Refusal
 from theory.lengths import Lengths
-from theory.model import NOISE, NU, Q, Y
+from theory.model import ALPHA, BLOCKS, NOISE, NU, QH, Q, Y
 
 _REACH = 9.0
 _STEP = 0.5
@@ -26,6 +27,7 @@ _NEAR = 0.02
 _MOST = 500
 _MOST_NEWTON = 8
 _MOST_LABELS = 120
+LOG_Z = sp.Symbol("log_Z", real=True)
 _SYMBOLS = (W_CHI, W_Z, Y, SPREAD, NU, Q["k"])
 
 
@@ -67,6 +69,9 @@ class BayesChannel:
             compiled(e, overlap) for e in (system.hidden_mean, system.hidden_variance)
         )
         self.label_variance = compiled(system.label_variance, (Q["v"], NOISE))
+        self.updates = [compiled(system.update[Q[b]], (QH[b],)) for b in BLOCKS]
+        symbols = (ALPHA, *[Q[b] for b in BLOCKS], *[QH[b] for b in BLOCKS], LOG_Z)
+        self.entropy = compiled(system.free_entropy.xreplace({ENTROPY: LOG_Z}), symbols)
 
     def rates(self, q_k: float, q_v: float, fineness: float) -> Rates:
         """All four averages."""
@@ -202,14 +207,14 @@ def _finished(channel: BayesChannel, alpha: float, start: str, q: Array, iterati
         if residual < 0.01 * tolerance:
             break
     rates, check = (channel.rates(float(q[0]), float(q[1]), f) for f in (FINE, CHECK))
-    shift = np.abs(inverse @ (_strength(alpha, rates) - _strength(alpha, check)))
+    shift = np.abs(inverse @ (_overlaps(channel, alpha, rates) - _overlaps(channel, alpha, check)))
     gain, other = q[1] * rates.location, q[1] * check.location
     return Branch(
         start=start,
         q_k=float(q[0]),
         q_v=float(q[1]),
         test_risk=float(1.0 + channel.noise**2 - gain),
-        free_entropy=_entropy(alpha, q, rates),
+        free_entropy=float(channel.entropy(alpha, *q, alpha * rates.k, alpha * rates.v, rates.entropy)),
         converged=residual < max(tolerance, 1e-10),
         residual=residual,
         iterations=iterations,
@@ -218,16 +223,9 @@ def _finished(channel: BayesChannel, alpha: float, start: str, q: Array, iterati
 
 
 def _updated(channel: BayesChannel, alpha: float, q: Array, fineness: float) -> Array:
-    return _strength(alpha, channel.rates(float(q[0]), float(q[1]), fineness))
+    return _overlaps(channel, alpha, channel.rates(float(q[0]), float(q[1]), fineness))
 
 
-def _strength(alpha: float, rates: Rates) -> Array:
-    """The overlaps that the rates give: q = qh/(1 + qh)."""
-    strength = alpha * np.array([rates.k, rates.v])
-    return strength / (1.0 + strength)
-
-
-def _entropy(alpha: float, q: Array, rates: Rates) -> float:
-    strength = q / (1.0 - q)
-    prior = -q * strength / 2.0 + (strength - np.log1p(strength)) / 2.0
-    return float(prior.sum() + alpha * rates.entropy)
+def _overlaps(channel: BayesChannel, alpha: float, rates: Rates) -> Array:
+    """The overlaps at conjugates qh = alpha times the rates, by the derived update."""
+    return np.array([float(f(alpha * r)) for f, r in zip(channel.updates, (rates.k, rates.v))])

@@ -231,7 +231,10 @@ def best(averages: Averages, free: Sequence[str], fixed: Mapping[str, float]) ->
     a, b = averages(float(z[0]), search.tau, search.values(z), FINE)
     gain, check = a * a / b, search.gain(z, CHECK)
     quadrature = abs(gain - check) + 4e-16
-    decrement = derivatives.decrement if derivatives is not None else 0.0
+    if derivatives is not None:
+        remaining = derivatives.decrement
+    else:  # what is still gained from half the size on bounds what is gained beyond it, falling at least like 1/|k|
+        remaining = 2.0 * abs(gain - search.gain(np.r_[z[0] / 2.0, z[1:]], FINE))
     names = ("m_k", *search.free)
     return Optimum(
         m=float(z[0]),
@@ -240,7 +243,7 @@ def best(averages: Averages, free: Sequence[str], fixed: Mapping[str, float]) ->
         A=a,
         B=b,
         gain=gain,
-        error=quadrature + decrement,
+        error=quadrature + remaining,
         brackets={} if unbounded else _brackets(search, z, names, gain, quadrature),
         flat=() if derivatives is None else derivatives.flat(names),
         unbounded=unbounded,

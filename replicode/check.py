@@ -43,9 +43,10 @@ def check(
     check_tokens(tokens)
     settled, setting = activation(act, **parameters), setting_of(task)
     check_domain(settled)
-    found = analysis(settled)
-    condition = nishimori(settled, setting)
-    suite = subject(settled, setting, tokens, found)
+    fixed = settled.with_values()
+    found = analysis(fixed)
+    condition = nishimori(fixed, setting)
+    suite = subject(fixed, setting, tokens, found)
     verdicts = outcomes(suite)
     claims = {
         "equivariant": found.equivariant,
@@ -62,12 +63,12 @@ def check(
         "kinks": list(found.kinks),
         "growth": {"+inf": found.growth.up, "-inf": found.growth.down},
         "parity": found.parity,
-        "parameters": list(found.parameters),
+        "parameters": list(settled.parameters),
         "nishimori": condition is not None,
         "nishimori_condition": None if condition is None else {"a": str(condition.a), "c": str(condition.c)},
         "row_sum": None if found.properties.row_sum is None else unparse(found.properties.row_sum),
         "homogeneous": None if found.homogeneous is None else str(found.homogeneous),
-        "parameter_values": suite.parameters,
+        "parameter_values": {**settled.values, **suite.parameters},
         "suite_tokens": suite.tokens,
         "properties": {name: verdict.outcome for name, verdict in verdicts.items()},
         "details": {name: verdict.detail for name, verdict in verdicts.items() if verdict.detail},

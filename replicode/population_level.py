@@ -71,7 +71,7 @@ def population(
     _check_numbers(nu, noise, act.values)
     tolerance = check_digits(digits)
     check_domain(act)
-    fixed = _with_values(act)
+    fixed = act.with_values()
     bayes = bayes_gain(setting, nu, distribution)
     condition = nishimori(fixed, setting)
     if condition is not None and distribution.fixed is None and L in condition.a.free_symbols:
@@ -126,12 +126,6 @@ def _check_numbers(nu: float, noise: float, values: Mapping[str, float]) -> None
 def exact(value: float) -> sp.Expr:
     """The number as typed."""
     return sp.oo if value == math.inf else sp.Rational(repr(float(value)))
-
-
-def _with_values(act: Activation) -> Activation:
-    """The activation with its given values written in; what is left is free."""
-    given = {sp.Symbol(name, real=True): exact(value) for name, value in act.values.items()}
-    return Activation(act.name, act.expr.xreplace(given))
 
 
 def _nishimori_point(condition: NishimoriCondition, act: Activation, nu: float, gain: float, error: float) -> Optimum:

@@ -51,6 +51,11 @@ class Activation:
             raise InputError("param", None, f"a value for each of {missing} of {self.text}, as in {missing[0]}=0.5")
         return {p: known[p] for p in self.parameters}
 
+    def with_values(self) -> Activation:
+        """The activation with its given values written in, as typed; what is left is free."""
+        given = {sp.Symbol(n, real=True): sp.Rational(repr(float(v))) for n, v in self.values.items()}
+        return Activation(self.name, self.expr.xreplace(given), {}, self.defaults)
+
     def token_form(self) -> TokenForm:
         """Replace each TokenSum by a symbol, innermost first, in a canonical order."""
         expr = self.expr

@@ -51,7 +51,8 @@ def test_what_is_not_meant_to_hold_is_not_applicable():
 
 def test_kinks():
     done = _ran("relu(x - c)", "--param", "c=0.5", "--tokens", "3")
-    assert done.exit_code == 0 and "x = c" in done.stdout and "property suite at 3 tokens" in done.stdout
+    assert done.exit_code == 0 and "x = 1/2" in done.stdout and "property suite at 3 tokens" in done.stdout
+    assert check("relu(x - c)")["kinks"] == ["x = c"]
     found = check("relu")
     assert found["kinks"] == ["x = 0"] and not found["smooth"] and found["homogeneous"] == "1"
     assert found["properties"]["scale covariance"] == "passed"
@@ -209,3 +210,11 @@ def test_a_task_that_couples_the_scores_keeps_the_kernels():
 
 def test_every_property_states_its_identity():
     assert all(run.__doc__ for run in suite.PROPERTIES.values())
+
+
+def test_given_values_are_written_in_before_anything_is_claimed():
+    from replicode.check import check
+
+    found = check("exp(x)/(d + sum(exp(x)))", d=0.0)
+    assert found["normalised"] and found["shift_invariant"] and found["nishimori"]
+    assert found["parameters"] == ["d"] and found["parameter_values"] == {"d": 0.0}
