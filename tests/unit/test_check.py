@@ -51,7 +51,7 @@ def test_what_is_not_meant_to_hold_is_not_applicable():
 
 def test_kinks():
     done = _ran("relu(x - c)", "--param", "c=0.5", "--tokens", "3")
-    assert done.exit_code == 0 and "x = 1/2" in done.stdout and "property suite at 3 tokens" in done.stdout
+    assert done.exit_code == 0 and "x = (1/2)" in done.stdout and "property suite at 3 tokens" in done.stdout
     assert check("relu(x - c)")["kinks"] == ["x = c"]
     found = check("relu")
     assert found["kinks"] == ["x = 0"] and not found["smooth"] and found["homogeneous"] == "1"
