@@ -26,7 +26,7 @@ class Unreduced:
     def fields(self, order):
         m_k, q_k, _, m_v, q_v, _ = order
         a, b, c, d, e = self.zeta
-        nu, noise, _ = self.setting
+        nu, noise = self.setting.nu, self.setting.noise
         w_chi = np.stack([m_k * np.sqrt(nu) + np.sqrt(q_k) * a, np.sqrt(q_k) * b])
         w_z = np.sqrt(q_v) * np.stack([c, d])
         y = m_v / q_v * w_z[0] + np.sqrt(max(1.0 + noise**2 - m_v**2 / q_v, 1e-12)) * e
@@ -36,7 +36,7 @@ class Unreduced:
         module = self.module
         at = self.fields(order)
         start = at.w_chi if self.chi is None else self.chi
-        self.chi, failed = module.prox(start, at, (float(order[2]), float(order[5])), self.setting.params)
+        self.chi, failed = module.prox(start, at, (float(order[2]), float(order[5])), self.setting)
         terms = module._integrands(order, self.setting, at, self.chi) @ self.weights
         return module.Averages(terms[:6], float(terms[6]), float(terms[7]), 1.0, 0.0, failed / self.weights.size)
 
@@ -46,9 +46,9 @@ def sobol_solve(module, log2_count, seed, point, start, reduced):
     setting = module.Setting(point["nu"], point["noise"], module.parameter_values({}))
     problem = module.Problem(point["alpha"], point["lambda_k"], point["lambda_v"])
     if reduced:
-        dim = sum(module.dimensions(setting.params))
+        dim = sum(module.dimensions(setting))
         channel = module.ProxChannel(module.sobol(dim, log2_count, seed), setting)
-        channel.chi = module.fields(module.field_factor(start, *setting), channel.zeta).w_chi
+        channel.chi = module.fields(module.field_factor(start, setting), channel.zeta).w_chi
     else:
         channel = Unreduced(module, log2_count, seed, setting)
     found = module.iterate(channel, start, problem, 1e-6)

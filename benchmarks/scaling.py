@@ -19,9 +19,9 @@ LOG2_NODES = 10
 def evaluation(module):
     """Averages at a point and again beside it, the prox followed, on Sobol nodes."""
     setting = module.Setting(POINT["nu"], POINT["noise"], module.parameter_values({}))
-    channel = module.ProxChannel(module.sobol(sum(module.dimensions(setting.params)), LOG2_NODES, 1), setting)
+    channel = module.ProxChannel(module.sobol(sum(module.dimensions(setting)), LOG2_NODES, 1), setting)
     order = np.array([0.5, 0.4, 0.6, 0.7, 0.6, 0.5])
-    channel.chi = module.fields(module.field_factor(order, *setting), channel.zeta).w_chi
+    channel.chi = module.fields(module.field_factor(order, setting), channel.zeta).w_chi
     return [channel.averages(order * scale) for scale in (1.0, 1.01)]
 
 

@@ -1,49 +1,54 @@
-"""Numerical Bayes-optimal theory at finite samples: averages over one token at a time, fixed points, branches.
+"""The Bayes-optimal theory solved at finite samples: fixed points of the state evolution, and their branches.
 
-Given the label y the tokens are independent. Negative powers of Z are Laplace integrals and log Z is Frullani's, so
-that any number of tokens costs one-token averages over (w_chi, w_z) for every node of y and of log s.
+The state evolution runs in log qh of both blocks, in which V = 1 - q keeps its digits when it is small. Coarse averages
+bring it to rest; Newton steps then follow on finer and finer ones until two levels agree to the tolerance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import sympy as sp
+from scipy import special
 
-from codegen.averages import Array, TokenTable, compiled
-from theory.bayes import ENTROPY, SPREAD, W_CHI, W_Z, BayesSystem
-from theory.errors import Refusal
+from codegen.averages import Array, compiled
+from codegen.bayes_coupled import SCRAMBLES, CoupledChannel
+from codegen.bayes_label import Overlaps
+from codegen.bayes_own import OwnChannel
+from codegen.bayes_rates import Evaluator, Rates
+from theory.bayes import ENTROPY, BayesSystem
 from theory.lengths import Lengths
-from theory.model import ALPHA, BLOCKS, NOISE, NU, QH, Q, Y
+from theory.model import ALPHA, BLOCKS, NOISE, QH, Q, V
+from theory.population import A
 
-_REACH = 9.0
-_STEP = 0.5
-_LOG_STEP = 0.3
-COARSE, CHECK, FINE = 0.6, 0.85, 1.0
-_SAME = 1e-4
-_NEAR = 0.02
-_MOST = 500
-_MOST_NEWTON = 8
-_MOST_LABELS = 120
+COARSE, FINE = 0.6, 1.2
+LEVELS = (COARSE, 0.75, 0.95, FINE, 1.5)
 LOG_Z = sp.Symbol("log_Z", real=True)
-_SYMBOLS = (W_CHI, W_Z, Y, SPREAD, NU, Q["k"])
-
-
-@dataclass(frozen=True)
-class Rates:
-    """E sum_l |grad_w log Z|^2 for k and v, E log Z and E p_eps of a fresh sequence."""
-
-    k: float
-    v: float
-    entropy: float
-    location: float
+_UNINFORMED = -14.0
+_SMALLEST = (1e-6, 1e-14)  # of V_v at an informed start, without noise and with it
+_RECOVERED = 1e-6
+_NOTHING = -60.0
+_SAME = 1e-4
+_NEAR = 0.05
+_STILL = 1e-7
+_LARGEST_STEP = 1.0
+_PAUSE = 5
+_LONGEST_LEAP = 0.05
+_MOST = 1500
+_MOST_NEWTON = 8
+_DIFFERENCE = 1e-3
+_QUANTILE = float(special.stdtrit(SCRAMBLES - 1, 0.9995))
+_ROUNDING = 1e-13
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A fixed point of the state evolution, from an informed or an uninformed start."""
+    """A fixed point of the state evolution, from an informed or an uninformed start.
+
+    `error` bounds the error of test_risk and `entropy_error` that of free_entropy. `recovered`: without noise v* is
+    found exactly, q_v = 1, and the free entropy is infinite.
+    """
 
     start: str
     q_k: float
@@ -54,178 +59,229 @@ class Branch:
     residual: float
     iterations: int
     error: float
+    entropy_error: float
+    recovered: bool
 
 
 class BayesChannel:
-    """The averages of one (system, nu, noise, lengths) at given overlaps."""
+    """The averages of one (system, nu, noise, lengths) at given overlaps, and the derived equations around them."""
 
     def __init__(self, system: BayesSystem, nu: float, noise: float, lengths: Lengths) -> None:
-        self.nu, self.noise, self.lengths = nu, noise, lengths
-        self.exponent = compiled(system.exponent, _SYMBOLS)
-        self.prior = compiled(system.prior, _SYMBOLS)
-        self.rate_functions = [compiled(system.rates[b], _SYMBOLS) for b in ("k", "v")]
-        overlap = (NU, Q["k"])
-        self.hidden_mean, self.hidden_variance = (
-            compiled(e, overlap) for e in (system.hidden_mean, system.hidden_variance)
-        )
-        self.label_variance = compiled(system.label_variance, (Q["v"], NOISE))
-        self.updates = [compiled(system.update[Q[b]], (QH[b],)) for b in BLOCKS]
-        symbols = (ALPHA, *[Q[b] for b in BLOCKS], *[QH[b] for b in BLOCKS], LOG_Z)
-        self.entropy = compiled(system.free_entropy.xreplace({ENTROPY: LOG_Z}), symbols)
+        self.noise = noise
+        evaluator = CoupledChannel if system.location.coupled or np.isinf(nu) else OwnChannel
+        self.evaluator: Evaluator = evaluator(system, nu, noise, lengths)
+        update = system.update[Q["v"]].subs(QH["v"], _STRENGTH)
+        self.overlap, self.rest = (compiled(sp.simplify(e), (_STRENGTH,)) for e in (update, 1 - update))
+        entropy = sp.expand(system.free_entropy.xreplace({ENTROPY: LOG_Z}).subs({Q[b]: 1 - V[b] for b in BLOCKS}))
+        self.entropy = compiled(entropy, (ALPHA, *[V[b] for b in BLOCKS], *[QH[b] for b in BLOCKS], LOG_Z))
+        self.risk = compiled(system.risk, (A, Q["v"], NOISE))
+        self.told_V_v = compiled(system.revealed.V_v, (ALPHA, NOISE))
+        self.contraction = compiled(system.revealed.contraction, (ALPHA,))
 
     def rates(self, q_k: float, q_v: float, fineness: float) -> Rates:
-        """All four averages."""
-        spread = float(self.label_variance(q_v, self.noise))
-        total = 1.0 + self.noise**2
-        h = min(_STEP, 0.6 * np.sqrt(spread / total)) / fineness
-        if _REACH / h > _MOST_LABELS:
-            raise Refusal(f"the labels tell the values almost exactly (V_v + noise^2 = {spread:.1e}): too sharp")
-        y = h * (np.arange(int(_REACH / h) + 1) + 0.5)
-        weights = np.exp(-(y**2) / 2.0)
-        weights /= weights.sum()
-        found = np.array([self._given_label(float(v), q_k, q_v, spread, fineness) for v in np.sqrt(total) * y])
-        k, v, entropy = weights @ found
-        log_norm = -0.5 * np.log(2.0 * np.pi * spread)
-        return Rates(float(k), float(v), float(entropy + log_norm), self._fresh_location(q_k, fineness))
+        """All averages at overlaps that are not close to one."""
+        return self.evaluator.rates(Overlaps(q_k, 1.0 - q_k, q_v, 1.0 - q_v), fineness)
 
-    def _scores(self, q_k: float, hidden: bool, sharp: float, fineness: float) -> tuple[Array, Array]:
-        """Nodes of w_chi with the logarithms of their weights."""
-        mean = float(self.hidden_mean(self.nu, q_k)) if hidden else 0.0
-        deviation = float(np.sqrt(self.hidden_variance(self.nu, q_k) if hidden else q_k))
-        h = min(_STEP, 0.9 / max(1.0, sharp * deviation)) / fineness
-        u = h * np.arange(-int(_REACH / h), int(_REACH / h) + 1, dtype=np.float64)
-        return mean + deviation * u, -(u**2) / 2.0 - np.log(np.exp(-(u**2) / 2.0).sum())
+    def overlaps(self, log_qh: Array) -> Overlaps:
+        """q and V of both blocks; of k alone they come with v recovered."""
+        qh = np.exp(log_qh)
+        pairs = [(float(self.overlap(s)), float(self.rest(s))) for s in qh]
+        return Overlaps(*pairs[0], *(pairs[1] if len(pairs) > 1 else (1.0, 0.0)))
 
-    def _values(self, y: float, q_v: float, spread: float, hidden: bool, fineness: float) -> tuple[Array, Array]:
-        """Nodes of w_z given the label."""
-        total = 1.0 + self.noise**2
-        mean = q_v * y / total if hidden else 0.0
-        deviation = np.sqrt(q_v * spread / total if hidden else q_v)
-        h = min(_STEP, 0.6 * np.sqrt(spread) / max(deviation, 1e-12)) / fineness
-        u = h * np.arange(-int(_REACH / h), int(_REACH / h) + 1, dtype=np.float64)
-        return mean + deviation * u, -(u**2) / 2.0 - np.log(np.exp(-(u**2) / 2.0).sum())
+    def free_entropy(self, alpha: float, at: Overlaps, rates: Rates) -> float:
+        """Phi at overlaps and conjugates alpha times the rates there."""
+        return float(self.entropy(alpha, at.V_k, at.V_v, alpha * rates.k, alpha * rates.v, rates.entropy))
 
-    def _nodes(
-        self, y: float, q_k: float, q_v: float, spread: float, hidden: bool, fineness: float
-    ) -> tuple[list[Array | float], Array]:
-        chi, log_chi = self._scores(q_k, hidden, np.sqrt(self.nu), fineness)
-        z, log_z = self._values(y, q_v, spread, hidden, fineness)
-        log = (log_chi[:, None] + log_z).ravel()
-        keep = log > log.max() - 40.0
-        grid = [np.repeat(chi, z.size)[keep], np.tile(z, chi.size)[keep]]
-        return [*grid, y, spread, self.nu, q_k], log[keep]
-
-    def _given_label(self, y: float, q_k: float, q_v: float, spread: float, fineness: float) -> Array:
-        """E[sum p^2 rate] for k and v and E[log sum exp t - log L], given y."""
-        sides = [self._nodes(y, q_k, q_v, spread, hidden, fineness) for hidden in (True, False)]
-        exponents = [np.asarray(self.exponent(*arguments)) + np.zeros_like(log) for arguments, log in sides]
-        axis = _axis(exponents, fineness)
-        step = axis[1] - axis[0]
-        ones = [np.ones_like(log) for _, log in sides]
-        plain = [TokenTable(o, log, (t,), (0.0,)).at([axis]) for o, (_, log), t in zip(ones, sides, exponents)]
-        found = np.zeros(3)
-        tokens = np.array(self.lengths.tokens)
-        chance = np.array(self.lengths.weights)
-        rest = [(plain[1][:, None] ** np.maximum(tokens - 1 - i, 0)) for i in (0, 1)]
-        for b, rate in enumerate(self.rate_functions):
-            squared = []
-            for one, (arguments, log), t in zip(ones, sides, exponents):
-                with np.errstate(divide="ignore"):
-                    log_rate = np.log(np.asarray(rate(*arguments)) + np.zeros_like(log))
-                squared.append(TokenTable(one, log + log_rate, (t,), (2.0,)).at([axis]))
-            hidden = squared[0][:, None] * rest[0]
-            idle = (tokens - 1) * squared[1][:, None] * plain[0][:, None] * rest[1]
-            found[b] = float(((hidden + idle).sum(axis=0) * step) @ chance)
-        smooth = np.exp(-np.exp(np.minimum(axis, 50.0)))
-        frullani = (smooth[:, None] - plain[0][:, None] * rest[0]).sum(axis=0) * step - np.log(tokens)
-        found[2] = float(frullani @ chance)
-        return found
-
-    def _fresh_location(self, q_k: float, fineness: float) -> float:
-        """E p_eps of a fresh sequence, whose label is not known."""
-        sides = [self._scores(q_k, hidden, np.sqrt(self.nu), 1.5 * fineness) for hidden in (True, False)]
-        exponents = [np.asarray(self.prior(w, 0.0, 0.0, 1.0, self.nu, q_k)) + np.zeros_like(w) for w, _ in sides]
-        axis = _axis(exponents, fineness)
-        ones = [np.ones_like(w) for w, _ in sides]
-        own = TokenTable(ones[0], sides[0][1], (exponents[0],), (1.0,)).at([axis])
-        idle = TokenTable(ones[1], sides[1][1], (exponents[1],), (0.0,)).at([axis])
-        tokens = np.array(self.lengths.tokens)
-        values = (own[:, None] * idle[:, None] ** (tokens - 1)).sum(axis=0) * (axis[1] - axis[0])
-        return float(values @ np.array(self.lengths.weights))
+    def recovers(self, alpha: float) -> bool:
+        """Whether v* is found exactly from a start close enough to it."""
+        return self.noise == 0.0 and float(self.contraction(alpha)) < 1.0
 
 
-def _axis(exponents: Sequence[Array], fineness: float) -> Array:
-    """log s from where nothing is felt yet to where everything is gone."""
-    low = min(float(t.min()) for t in exponents)
-    high = max(float(t.max()) for t in exponents)
-    return np.arange(-high - 45.0, -low + 5.0, _LOG_STEP / fineness)
+_STRENGTH = sp.Symbol("qh", positive=True)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The state evolution of one branch: both blocks, or k alone once v is recovered."""
+
+    channel: BayesChannel
+    alpha: float
+    recovered: bool
+
+    def averages(self, log_qh: Array, fineness: float) -> Rates:
+        at = self.channel.overlaps(log_qh)
+        evaluator = self.channel.evaluator
+        return evaluator.fresh(at, fineness) if self.recovered else evaluator.rates(at, fineness)
+
+    def conjugates(self, rates: Rates) -> Array:
+        """log qh = log (alpha times the rates)."""
+        found = np.array([rates.revealed] if self.recovered else [rates.k, rates.v])
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.maximum(np.log(self.alpha * np.maximum(found, 0.0)), _NOTHING))
+
+    def image(self, log_qh: Array, fineness: float) -> Array:
+        return self.conjugates(self.averages(log_qh, fineness))
+
+    def free_entropy(self, at: Overlaps, rates: Rates) -> float:
+        """Infinite once v is recovered."""
+        return np.inf if self.recovered else self.channel.free_entropy(self.alpha, at, rates)
+
+    def risk(self, log_qh: Array, rates: Rates) -> float:
+        return float(self.channel.risk(rates.location, self.channel.overlaps(log_qh).q_v, self.channel.noise))
 
 
 def branches(channel: BayesChannel, alpha: float, tolerance: float) -> tuple[Branch, ...]:
-    """The fixed points from an informed and an uninformed start; one suffices where both lead to the same."""
-    starts = {"informed": np.full(2, 1.0 - 1e-4), "uninformed": np.full(2, 1e-6)}
-    coarse = {name: _iterated(channel, alpha, q) for name, q in starts.items()}
-    same = np.abs(coarse["informed"][0] - coarse["uninformed"][0]).max() < _SAME
-    kept = ("uninformed",) if same else ("informed", "uninformed")
-    return tuple(_finished(channel, alpha, name, *coarse[name], tolerance) for name in kept)
+    """The fixed points from an informed and an uninformed start; one suffices where both lead to the same.
+
+    The informed start is the fixed point with every location told, above which there is none.
+    """
+    search = _Search(channel, alpha, False)
+    low = _iterated(search, np.full(2, _UNINFORMED))
+    told = _told(channel, alpha)
+    if low.recovered:
+        return (_finished(channel, alpha, "uninformed", told, tolerance),)
+    uninformed = _finished(channel, alpha, "uninformed", low, tolerance)
+    if channel.recovers(alpha):
+        return (_finished(channel, alpha, "informed", told, tolerance), uninformed)
+    V_v = max(float(channel.told_V_v(alpha, channel.noise)), _SMALLEST[channel.noise > 0.0])
+    high = _iterated(search, np.array([told.log_qh[0], np.log((1.0 - V_v) / V_v)]))
+    if _gap(high.log_qh, low.log_qh).max() < _SAME:
+        return (uninformed,)
+    return (_finished(channel, alpha, "informed", high, tolerance), uninformed)
 
 
-def _iterated(channel: BayesChannel, alpha: float, q: Array) -> tuple[Array, int]:
-    """The state evolution on coarse averages until it rests, with Newton steps once it moves little."""
-    new = _updated(channel, alpha, q, COARSE)
-    for iteration in range(_MOST):
-        moved = float(np.abs(new - q).max())
-        if moved < 1e-7:
-            return new, iteration + 1
-        if moved < _NEAR:
-            trial = q + _inverse_jacobian(channel, alpha, q, new) @ (new - q)
-            if np.all((trial > 0.0) & (trial < 1.0)) and np.abs(trial - q).max() < 20.0 * moved:
-                image = _updated(channel, alpha, trial, COARSE)
-                if np.abs(image - trial).max() < 0.3 * moved:
-                    q, new = trial, image
+@dataclass(frozen=True)
+class _Rest:
+    """Where the coarse state evolution came to rest."""
+
+    log_qh: Array
+    iterations: int
+    recovered: bool
+
+
+def _told(channel: BayesChannel, alpha: float) -> _Rest:
+    """k where the labels tell every location."""
+    found = _iterated(_Search(channel, alpha, True), np.zeros(1))
+    return _Rest(found.log_qh, found.iterations, True)
+
+
+def _gap(log_qh: Array, image: Array) -> Array:
+    """Differences of log qh times q: of q itself where it is small, of V relative to itself where that is small."""
+    return np.asarray(np.abs(image - log_qh) * special.expit(np.maximum(log_qh, image)))
+
+
+def _iterated(search: _Search, log_qh: Array) -> _Rest:
+    """The state evolution on coarse averages until it rests, with Newton steps where it contracts and moves little.
+
+    Where it drifts, as near the end of a branch, it leaps along: the map is monotone, so that a leap that still drifts
+    the same way has passed no more than fixed points closer together than the longest leap.
+    """
+    image = search.image(log_qh, COARSE)
+    wait, leap = 0, 1.0
+    for iteration in range(1, _MOST + 1):
+        moved = _gap(log_qh, image).max()
+        if moved < _STILL:
+            return _Rest(image, iteration, False)
+        if _escapes(search, log_qh, image):
+            return _Rest(image, iteration, True)
+        if moved < _NEAR and wait == 0:
+            trial = log_qh + _newton_step(search, log_qh, image)
+            if np.isfinite(trial).all() and np.abs(trial - log_qh).max() < _LARGEST_STEP:
+                beyond = search.image(trial, COARSE)
+                if _gap(trial, beyond).max() < 0.3 * moved:
+                    log_qh, image = trial, beyond
                     continue
-        q, new = new, _updated(channel, alpha, new, COARSE)
-    return q, _MOST
+            wait = _PAUSE
+        wait = max(wait - 1, 0)
+        drift = image - log_qh
+        leap = max(min(2.0 * leap, _LONGEST_LEAP / moved), 1.0)
+        trial = log_qh + leap * drift
+        beyond = search.image(trial, COARSE)
+        if leap > 1.0 and ((beyond - trial) * drift < 0.0).any():
+            leap, trial = 0.5, image
+            beyond = search.image(trial, COARSE)
+        log_qh, image = trial, beyond
+    return _Rest(log_qh, _MOST, False)
 
 
-def _inverse_jacobian(channel: BayesChannel, alpha: float, q: Array, image: Array) -> Array:
-    """(1 - dF/dq)^-1 of the state evolution F by differences of coarse averages."""
-    steps = 1e-3 * np.minimum(q, 1.0 - q)
-    columns = [(_updated(channel, alpha, q + d, COARSE) - image) / d.max() for d in np.diag(steps)]
-    return np.asarray(np.linalg.inv(np.eye(2) - np.array(columns).T))
+def _escapes(search: _Search, log_qh: Array, image: Array) -> bool:
+    """V_v -> 0: it is small already, falls, and falls faster the smaller it is."""
+    if search.recovered or not search.channel.recovers(search.alpha):
+        return False
+    before, after = (search.channel.overlaps(x).V_v for x in (log_qh, image))
+    return after < min(before, _RECOVERED)
 
 
-def _finished(channel: BayesChannel, alpha: float, start: str, q: Array, iterations: int, tolerance: float) -> Branch:
-    """Newton on fine averages, with the coarse Jacobian, which is exact enough for steps this small."""
-    inverse = _inverse_jacobian(channel, alpha, q, _updated(channel, alpha, q, COARSE))
-    residual = np.inf
-    for _ in range(_MOST_NEWTON):
-        here = _updated(channel, alpha, q, FINE)
-        residual = float(np.abs(here - q).max())
-        q = np.clip(q + inverse @ (here - q), 1e-12, 1.0 - 1e-12)
-        iterations += 1
-        if residual < 0.01 * tolerance:
+def _jacobian(search: _Search, log_qh: Array, image: Array) -> Array:
+    """d image / d log qh by differences of coarse averages."""
+    moves = _DIFFERENCE * np.eye(log_qh.size)
+    return np.stack([(search.image(log_qh + d, COARSE) - image) / _DIFFERENCE for d in moves], axis=1)
+
+
+def _newton_step(search: _Search, log_qh: Array, image: Array) -> Array:
+    """Towards the fixed point; not a number where the map does not contract, so that it may be an unstable one."""
+    jacobian = _jacobian(search, log_qh, image)
+    if np.abs(np.linalg.eigvals(jacobian)).max() > 1.0 - 1e-6:
+        return np.full(log_qh.size, np.nan)
+    return np.asarray(np.linalg.solve(np.eye(log_qh.size) - jacobian, image - log_qh))
+
+
+def _finished(channel: BayesChannel, alpha: float, start: str, rest: _Rest, tolerance: float) -> Branch:
+    """Newton on finer averages with the coarse Jacobian, level by level until two agree.
+
+    A step with a Jacobian that is right to _DIFFERENCE leaves the residual stated here; the free entropy is stationary.
+    """
+    search = _Search(channel, alpha, rest.recovered)
+    log_qh, iterations, error, residual = rest.log_qh, rest.iterations, np.inf, np.inf
+    jacobian = _jacobian(search, log_qh, search.image(log_qh, COARSE))
+    inverse = np.asarray(np.linalg.inv(np.eye(log_qh.size) - jacobian), dtype=np.float64)
+    rates, at = search.averages(log_qh, COARSE), channel.overlaps(log_qh)
+    risk, entropy, changed = search.risk(log_qh, rates), search.free_entropy(at, rates), 0.0
+    amplified = float(np.abs(inverse).sum())
+    for fineness in LEVELS[1:]:
+        for _ in range(_MOST_NEWTON):
+            rates, at = search.averages(log_qh, fineness), channel.overlaps(log_qh)
+            iterations += 1
+            move = search.conjugates(rates) - log_qh
+            gap = float(_gap(log_qh, log_qh + move).max())
+            log_qh = np.maximum(log_qh + inverse @ move, _NOTHING)
+            residual = gap * min(1.0, amplified * (gap + _DIFFERENCE))
+            if residual < 0.01 * tolerance:
+                break
+        fresh = channel.evaluator.fresh(channel.overlaps(log_qh), fineness)
+        before, risk = risk, search.risk(log_qh, fresh)
+        error = abs(risk - before) + 2.0 * residual * amplified + _ROUNDING * max(1.0, abs(risk))
+        if not rest.recovered:
+            earlier, entropy = entropy, search.free_entropy(at, rates)
+            changed = abs(entropy - earlier) + _ROUNDING
+        scatter = _scatter(search, log_qh, rates, inverse)
+        if error <= tolerance or scatter > error:
+            error += scatter
             break
-    rates, check = (channel.rates(float(q[0]), float(q[1]), f) for f in (FINE, CHECK))
-    shift = np.abs(inverse @ (_overlaps(channel, alpha, rates) - _overlaps(channel, alpha, check)))
-    gain, other = q[1] * rates.location, q[1] * check.location
+    at = channel.overlaps(log_qh)
     return Branch(
         start=start,
-        q_k=float(q[0]),
-        q_v=float(q[1]),
-        test_risk=float(1.0 + channel.noise**2 - gain),
-        free_entropy=float(channel.entropy(alpha, *q, alpha * rates.k, alpha * rates.v, rates.entropy)),
+        q_k=at.q_k,
+        q_v=at.q_v,
+        test_risk=risk,
+        free_entropy=entropy,
         converged=residual < max(tolerance, 1e-10),
         residual=residual,
         iterations=iterations,
-        error=float(abs(gain - other) + 2.0 * shift.sum() + residual * np.abs(inverse).sum() + 1e-15),
+        error=float(error),
+        entropy_error=float(changed) + alpha * _QUANTILE * rates.noise[2],
+        recovered=rest.recovered,
     )
 
 
-def _updated(channel: BayesChannel, alpha: float, q: Array, fineness: float) -> Array:
-    return _overlaps(channel, alpha, channel.rates(float(q[0]), float(q[1]), fineness))
-
-
-def _overlaps(channel: BayesChannel, alpha: float, rates: Rates) -> Array:
-    """The overlaps at conjugates qh = alpha times the rates, by the derived update."""
-    return np.array([float(f(alpha * r)) for f, r in zip(channel.updates, (rates.k, rates.v))])
+def _scatter(search: _Search, log_qh: Array, rates: Rates, inverse: Array) -> float:
+    """What the random nodes, if any, leave open of the risk: a two-sided bound of 99.9 %."""
+    noise = np.array(rates.noise)
+    if not noise.any():
+        return 0.0
+    values = np.array([rates.revealed] if search.recovered else [rates.k, rates.v])
+    relative = (noise[4:] if search.recovered else noise[:2]) / np.maximum(values, 1e-300)
+    shift = np.abs(inverse) @ relative
+    at = search.channel.overlaps(log_qh)
+    moved = float(shift @ np.array([at.q_k * at.V_k, at.q_v * at.V_v])[: shift.size])
+    return _QUANTILE * (2.0 * moved + float(noise[3]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import pprint
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -22,9 +22,11 @@ from codegen.loading import load_source
 from codegen.lower import KernelIR, lower, parameter_symbol
 from codegen.printer import numpy_source
 from codegen.unrolled import UNROLLED_TOKENS, Value, flattened, row_symbol, unrolled
+from theory.errors import InputError
 from theory.gaussian import FieldLaw
-from theory.model import ALPHA, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, RESIDUAL, Y
-from theory.nodes import L
+from theory.location import Location
+from theory.model import ALPHA, CHI_STAR, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, RESIDUAL, Y
+from theory.nodes import L, X
 from theory.population import (
     BIAS_IDLE,
     CHI_EPS,
@@ -44,17 +46,20 @@ RUNTIME = (
     "nodes",
     "linear",
     "inputs",
+    "location",
     "fields",
     "prox",
     "channel",
     "proxfree",
     "folds",
+    "mixture",
     "population",
     "fixedpoint",
     "solver",
     "script",
 )
-EMITTER_VERSION = "0.2"
+LENGTHS = "lengths"
+EMITTER_VERSION = "0.3"
 EXPANSION = "expansion"
 
 
@@ -80,14 +85,18 @@ class GeneratedModule:
 
 def generate(system: SaddleSystem) -> GeneratedModule:
     """Emit the module of a derived system."""
-    ir = lower(system)
+    if system.lengths is None:
+        raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
+    irs = {tokens: lower(system, tokens) for tokens in system.lengths.tokens}
     signature = system_signature(system)
+    operations = _operations(irs)
     sections = [
-        _header(system, ir, signature),
+        _header(system, operations, signature),
         _imports(),
-        _metadata(system, ir, signature),
-        *(kernel_function(k, ir.parameters, system.tokens, first_token(system)) for k in ir.kernels),
-        _row_sum(system, ir),
+        _metadata(system, signature),
+        *(f for tokens, ir in irs.items() for f in _length_functions(system, ir, tokens)),
+        *_lengths(system, irs),
+        _location(system.location),
         _law("hidden_law", "mean and covariance of (w_chi, w_z, y) at the hidden token", system.hidden_law),
         _law("idle_law", "mean and covariance of (w_chi, w_z) at an idle token", system.idle_law),
         _channel_rates(system),
@@ -99,7 +108,61 @@ def generate(system: SaddleSystem) -> GeneratedModule:
         *(_runtime(name) for name in RUNTIME),
     ]
     source = "\n\n\n".join(s.strip("\n") for s in sections) + "\n"
-    return GeneratedModule(source, signature, ir.operations())
+    return GeneratedModule(source, signature, operations)
+
+
+def _operations(irs: Mapping[int, KernelIR]) -> dict[str, int]:
+    """Operation counts by function."""
+    return {f"{name}{_suffix(tokens, irs)}": n for tokens, ir in irs.items() for name, n in ir.operations().items()}
+
+
+def _suffix(tokens: int, lengths: Sized) -> str:
+    """What tells the functions of one length from those of the others."""
+    return f"_{tokens}" if len(lengths) > 1 else ""
+
+
+def _length_functions(system: SaddleSystem, ir: KernelIR, tokens: int) -> list[str]:
+    """The kernels of one length."""
+    suffix = _suffix(tokens, system.lengths.tokens if system.lengths else ())
+    named = [(k, f"{k.name}{suffix}") for k in ir.kernels]
+    functions = [kernel_function(k, ir.parameters, tokens, first_token(system), name) for k, name in named]
+    return [*functions, _row_sum(system, ir.parameters, tokens, suffix)]
+
+
+def _lengths(system: SaddleSystem, irs: Mapping[int, KernelIR]) -> list[str]:
+    """The run-time's notion of a length, the table of all of them in front of what takes its first as a default."""
+    before, mark, after = _runtime(LENGTHS).partition("class Setting(")
+    return [before, _kernels(system, irs), mark + after]
+
+
+def _kernels(system: SaddleSystem, irs: Mapping[int, KernelIR]) -> str:
+    """The table of all lengths with their shares."""
+    shares = dict(zip(system.lengths.tokens, system.lengths.weights, strict=True)) if system.lengths else {}
+    fields = ("row_sum", "sigma", "pullback", "loss", "gradient", "hessian", "expansion", "curvatures")
+    entries = [f"    Kernel({n}, {shares[n]!r}, {', '.join(f + _suffix(n, irs) for f in fields)})," for n in irs]
+    return "\n".join(["KERNELS = (", *entries, ")"])
+
+
+def _location(place: Location) -> str:
+    """The hidden location's own log-weight: of the token's score x, and the rate at which it grows with it."""
+    functions = [
+        _function("own_log_weight", "x, nu", "the hidden token's own log-weight", _token_body(place.own)),
+        _function("own_slope", "x, nu", "its slope in the score", _token_body(place.slope)),
+    ]
+    if place.kind == "ranked":
+        body = [f"return {numpy_source(place.slope)}"]
+        functions.append(_function("ranking_slope", "nu", "the slope of the log-weight in the score", body))
+    else:
+        functions.append(_function("ranking_slope", "nu", "no such slope", ["return np.nan"]))
+    return "\n\n\n".join(functions) if place.weighted else _NO_LOCATION
+
+
+def _token_body(expr: sp.Expr) -> list[str]:
+    text = numpy_source(expr)
+    return [f"return {text}" if X in expr.free_symbols else f"return {text} + np.zeros_like(x)"]
+
+
+_NO_LOCATION = "own_log_weight = own_slope = ranking_slope = None  # the weight is in the law of the fields"
 
 
 def system_signature(system: SaddleSystem) -> str:
@@ -108,11 +171,11 @@ def system_signature(system: SaddleSystem) -> str:
         sp.srepr(system.activation.expr),
         repr(sorted(system.activation.values.items())),
         sp.srepr(system.task.log_weight),
-        repr(system.tokens),
+        repr(system.lengths),
         sp.srepr(system.model.loss),
         sp.srepr(system.model.penalty),
         f"{IR_VERSION} {EMITTER_VERSION} {sp.__version__}",
-        *(_runtime_text(name) for name in RUNTIME),
+        *(_runtime_text(name) for name in (LENGTHS, *RUNTIME)),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -122,14 +185,14 @@ def first_token(system: SaddleSystem) -> int:
     return 1 if system.properties.shift_invariant else 0
 
 
-def _header(system: SaddleSystem, ir: KernelIR, signature: str) -> str:
-    counts = ", ".join(f"{name} {count}" for name, count in ir.operations().items())
+def _header(system: SaddleSystem, operations: Mapping[str, int], signature: str) -> str:
+    counts = ", ".join(f"{name} {count}" for name, count in operations.items())
     equations = "\n".join(f"    {name} = {expr}" for name, expr in system.equations().items())
     return f'''"""Replica theory of {system.activation.name} attention. Generated by replicode; do not edit.
 
 activation  {system.activation.text}
 task        log-weight {system.task.text}
-tokens      {system.tokens}
+tokens      {system.lengths}
 signature   {signature}
 operations  {counts}
 
@@ -146,7 +209,7 @@ Saddle-point equations:
 def _imports() -> str:
     standard = {"from __future__ import annotations"}
     others: set[str] = set()
-    for name in (*RUNTIME, "kernel"):
+    for name in (LENGTHS, *RUNTIME, "kernel"):
         for node in ast.parse(_runtime_text(name)).body:
             if not isinstance(node, ast.Import | ast.ImportFrom):
                 continue
@@ -172,15 +235,16 @@ def _merged(lines: Iterable[str]) -> list[str]:
     return plain + [f"from {m} import {', '.join(sorted(n))}" for m, n in joined.items()]
 
 
-def _metadata(system: SaddleSystem, ir: KernelIR, signature: str) -> str:
+def _metadata(system: SaddleSystem, signature: str) -> str:
     found = system.properties
     values = {name: float(value) for name, value in sorted(system.activation.values.items())}
+    parameters = system.activation.parameters
     metadata = {
         "activation": system.activation.text,
         "name": system.activation.name,
         "task": system.task.text,
-        "tokens": system.tokens,
-        "parameters": list(ir.parameters),
+        "tokens": str(system.lengths) if system.tokens is None else system.tokens,
+        "parameters": list(parameters),
         "signature": signature,
         "versions": {"emitter": EMITTER_VERSION, "ir": IR_VERSION, "sympy": sp.__version__},
         "options": {"loss": str(system.model.loss), "penalty": str(system.model.penalty)},
@@ -190,13 +254,14 @@ def _metadata(system: SaddleSystem, ir: KernelIR, signature: str) -> str:
             "Array = np.ndarray",
             "",
             f"METADATA = {pprint.pformat(metadata, sort_dicts=False, width=100)}",
-            f"TOKENS = {system.tokens}",
-            f"PARAMETERS = {ir.parameters!r}",
+            f"PARAMETERS = {parameters!r}",
             f"DEFAULTS: dict[str, float] = {values!r}",
             f"SHIFT_INVARIANT = {found.shift_invariant}",
             f"ELEMENTWISE = {found.elementwise}",
             f"EVEN_LOSS = {_even_loss(system)}",
             f"MOMENTS = {len(channel_monomials(system)[0])}",
+            f"LOCATION = {system.location.kind!r}",
+            f"HARD_LIMIT = {system.location.hard}",
         ]
     )
 
@@ -215,7 +280,9 @@ def _unpacked(names: Sequence[str], source: str) -> list[str]:
     return [f"{', '.join(names)}{',' if len(names) == 1 else ''} = {source}"] if names else []
 
 
-def kernel_function(kernel: Kernel, parameters: Sequence[str], tokens: int | None = None, first: int = 0) -> str:
+def kernel_function(
+    kernel: Kernel, parameters: Sequence[str], tokens: int | None = None, first: int = 0, name: str | None = None
+) -> str:
     """The source of one kernel, written out token by token where their number is given and small.
 
     `first` is the token from which on `expansion` has slopes and curvatures; it returns its rows one by one.
@@ -228,7 +295,9 @@ def kernel_function(kernel: Kernel, parameters: Sequence[str], tokens: int | Non
         body += _straight_body(kernel, tokens, first)
     else:
         body += _vector_body(kernel, first)
-    return _function(kernel.name, ", ".join(arguments), kernel.doc, body)
+    if tokens is not None:
+        body = [line.replace("TOKENS", str(tokens)) for line in body]
+    return _function(name or kernel.name, ", ".join(arguments), kernel.doc, body)
 
 
 def _vector_body(kernel: Kernel, first: int) -> list[str]:
@@ -308,14 +377,15 @@ def _side(kernel: Kernel, expr: sp.Expr) -> str:
     return text if expr.is_Symbol else f"({text})"
 
 
-def _row_sum(system: SaddleSystem, ir: KernelIR) -> str:
+def _row_sum(system: SaddleSystem, parameters: Sequence[str], tokens: int, suffix: str) -> str:
     total = system.properties.row_sum
+    name = f"row_sum{suffix}"
     if total is None:
-        return _function("row_sum", "params", "sum_l sigma_l, or None where it depends on the scores", ["return None"])
-    renamed = {sp.Symbol(p, real=True): parameter_symbol(p) for p in ir.parameters}
-    text = numpy_source(total.xreplace({L: sp.Integer(system.tokens), **renamed}))
-    body = [*_unpacked([parameter_symbol(p).name for p in ir.parameters], "params"), f"return float({text})"]
-    return _function("row_sum", "params", "sum_l sigma_l, which does not depend on the scores", body)
+        return _function(name, "params", "sum_l sigma_l, or None where it depends on the scores", ["return None"])
+    renamed = {sp.Symbol(p, real=True): parameter_symbol(p) for p in parameters}
+    text = numpy_source(total.xreplace({L: sp.Integer(tokens), **renamed}))
+    body = [*_unpacked([parameter_symbol(p).name for p in parameters], "params"), f"return float({text})"]
+    return _function(name, "params", "sum_l sigma_l, which does not depend on the scores", body)
 
 
 def _law(name: str, doc: str, law: FieldLaw) -> str:
@@ -335,6 +405,8 @@ def _channel_rates(system: SaddleSystem) -> str:
         body.append(f"{HIDDEN.w[b]}, {IDLE.w[b]} = {array}[0], {array}[1:]")
     for array, b in (("g_chi", "k"), ("g_z", "v")):
         body.append(f"{HIDDEN.g[b]}, {IDLE.g[b]} = {array}[0], {array}[1:]")
+    if system.location.weighted:
+        body.append(f"{HIDDEN.slope}, {IDLE.slope} = s_chi[0], s_chi[1:]")
     for theta in ORDER_PARAMETERS:
         average = system.channel[theta]
         body += ["", f"# dE[M]/d{theta.name} = {average.expression(L)}"]
@@ -342,14 +414,20 @@ def _channel_rates(system: SaddleSystem) -> str:
         terms += [f"({numpy_source(average.idle)}).sum(axis=0)"] if average.idle != 0 else []
         body.append(f"{rate_symbol(theta)} = {' + '.join(terms) or '0.0'}")
     body += ["", f"return {', '.join(rate_symbol(t).name for t in ORDER_PARAMETERS)}"]
-    arguments = "order, nu, noise, w_chi, w_z, y, g_chi, g_z"
+    arguments = "order, nu, noise, w_chi, w_z, y, g_chi, g_z" + _slope_argument(system)
     return _function("channel_rates", arguments, "integrands of dE[M]/d(order parameters), by Price and Stein", body)
+
+
+def _slope_argument(system: SaddleSystem) -> str:
+    """The slopes of the location's weight, where it is not in the law of the fields."""
+    return ", s_chi" if system.location.weighted else ""
 
 
 def channel_monomials(system: SaddleSystem) -> tuple[list[sp.Expr], Mapping[sp.Symbol, tuple[str, int]]]:
     """Products of fields whose averages make up all rates; and of each field its array, and whether it is idle."""
     rows = {"d_chi": (HIDDEN.w["k"], IDLE.w["k"]), "w_z": (HIDDEN.w["v"], IDLE.w["v"])}
     rows |= {"g_chi": (HIDDEN.g["k"], IDLE.g["k"]), "g_z": (HIDDEN.g["v"], IDLE.g["v"])}
+    rows |= {"s_chi": (HIDDEN.slope, IDLE.slope)}
     where = {symbol: (name, idle) for name, pair in rows.items() for idle, symbol in enumerate(pair)}
     found = dict.fromkeys(m for t in ORDER_PARAMETERS for m, _ in _terms(system, t, where))
     return list(found), where
@@ -380,7 +458,7 @@ def _channel_averages(system: SaddleSystem) -> str:
     body = ["u_chi, u_z = [weights * g for g in g_chi], [weights * g for g in g_z]"]
     body += [f"{moment} = {_moment(monomial, where)}" for monomial, moment in moments.items()]
     body += [f"return np.array([{', '.join(map(str, moments.values()))}])"]
-    arguments = "weights, d_chi, w_z, y, g_chi, g_z"
+    arguments = "weights, d_chi, w_z, y, g_chi, g_z" + _slope_argument(system)
     doc = "weighted sums of products of the fields, given as rows; d_chi is w_chi less its mean"
     first = _function("channel_moments", arguments, doc, body)
     body = [
@@ -458,6 +536,7 @@ def _population(risk: PopulationRisk) -> str:
     m_v, q_v = ORDER_PARAMETERS[3], ORDER_PARAMETERS[4]
     best = sp.solve(sp.diff(risk.on_manifold.subs(q_v, m_v**2), m_v), m_v)[0]
     score = (risk.score_mean, risk.score_variance, risk.idle_score_variance)
+    given = bool(CHI_STAR in risk.score_mean.free_symbols)
     functions = [
         _function(
             "risk_on_manifold",
@@ -468,28 +547,31 @@ def _population(risk: PopulationRisk) -> str:
         _function("best_value_overlap", f"{A}, {B}", "m_v of the best v = m_v v*", [f"return {numpy_source(best)}"]),
         _function(
             "score_law",
-            f"m_k, q_k, {NU}",
-            "mean and variance of the hidden token's score, variance of an idle one's",
+            f"m_k, q_k, {NU}" + (", chi_star" if given else ""),
+            "mean and variance of the hidden token's score, variance of an idle one's"
+            + (", given chi*" if given else ""),
             [f"return {', '.join(numpy_source(e) for e in score)}"],
         ),
-        _overlap_risk(risk),
+        _overlap_risk(risk, given),
     ]
     return "\n\n\n".join(functions)
 
 
-def _overlap_risk(risk: PopulationRisk) -> str:
+def _overlap_risk(risk: PopulationRisk, given: bool) -> str:
     names = [s.name for s in (*(ORDER_PARAMETERS[i] for i in (0, 1, 3, 4)), *CROSS_OVERLAPS)]
     body = [
         *_unpacked(names, "overlaps"),
         f"{CHI_EPS}, {CHI_IDLE} = chi[0], chi[1:]",
         f"{SIGMA_EPS}, {SIGMA_IDLE} = sigmas[0], sigmas[1:]",
+        *([f"{CHI_STAR} = stars[1:]"] if given else []),
         f"{BIAS_IDLE} = ({numpy_source(risk.bias)}).sum(axis=0)",
         f"idle = ({numpy_source(risk.idle)}).sum(axis=0)",
+        *([f"{CHI_STAR} = stars[0]"] if given else []),
         f"return idle + {numpy_source(risk.hidden)}",
     ]
     return _function(
         "overlap_risk_terms",
-        f"overlaps, {NU}, {NOISE}, chi, sigmas",
+        f"overlaps, {NU}, {NOISE}, chi, sigmas" + (", stars" if given else ""),
         "E[(y - f)^2 | scores] from all seven overlaps",
         body,
     )

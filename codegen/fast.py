@@ -90,8 +90,10 @@ class CPrinter(NumpyPrinter):
 
 def c_source(system: SaddleSystem) -> str:
     """The C source of a derived system."""
+    if system.tokens is None:
+        raise InputError("backend", "fast", "numpy: one number of tokens is compiled at a time")
     ir = lower(system)
-    tokens, first = int(system.tokens or 0), first_token(system)
+    tokens, first = system.tokens, first_token(system)
     kernels = {k.name: k for k in ir.kernels}
     constants = {"TOKENS": tokens, "FIRST": first, "MOMENTS": len(channel_monomials(system)[0])}
     defines = "\n".join(f"#define {name} {value}" for name, value in constants.items())
@@ -216,8 +218,9 @@ def _array_function(kernel: Kernel) -> str:
 
 
 def _moments(system: SaddleSystem, tokens: int) -> str:
-    """Adds one sample to the weighted moments of which the rates are made."""
+    """Adds one sample to the weighted moments of which the rates are made; not used where the location has a weight."""
     monomials, where = channel_monomials(system)
+    monomials = [] if system.location.weighted else monomials
     body = []
     for i, monomial in enumerate(monomials):
         factors = [f for base, k in monomial.as_powers_dict().items() for f in [base] * int(k)]

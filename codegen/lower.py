@@ -42,13 +42,17 @@ def parameter_symbol(name: str) -> sp.Symbol:
     return sp.Symbol(f"param_{name}", real=True)
 
 
-def lower(system: SaddleSystem) -> KernelIR:
-    """Kernels for sigma, loss, gradient, Hessian, the curvatures of stability, and the pullback of training."""
-    if system.tokens is None:
-        raise InputError("tokens", None, "a number of tokens: a solver is generated for one length")
+def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
+    """Kernels for sigma, loss, gradient, Hessian, the curvatures of stability, and the pullback of training.
+
+    `tokens` is the system's own number of them, or one of its lengths.
+    """
+    tokens = tokens or system.tokens
+    if tokens is None:
+        raise InputError("tokens", None, "a number of tokens, or a distribution of it: a kernel is for one length")
     if not system.properties.smooth:
         raise Refusal(f"{system.activation.text} has kinks: the prox by Newton and the lattice rules need a smooth one")
-    stable = stable_form(system.activation, system.tokens)
+    stable = stable_form(system.activation, tokens)
     loss = loss_derivatives(stable.form, system.values)
     sums = stable.with_shifts(loss.value_definitions)
     gain = Definition(GAIN, "scalar", system.values.field_gain)

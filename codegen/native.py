@@ -83,16 +83,23 @@ class _Newton(ctypes.Structure):
     )
 
 
-def accelerated(module: ModuleType, library: bytes) -> ModuleType:
+def accelerated(module: Any, library: bytes) -> Any:
     """The module with its inner loops replaced by those of the library."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "kernels.so"
         path.write_bytes(library)
         loops = ctypes.CDLL(str(path))
-    for name, ranks in _OUTPUTS.items():
-        setattr(module, name, _kernel(getattr(loops, name), getattr(module, name), module.TOKENS, ranks))
-    module._prox_block = _prox_block(loops.prox_block, module)  # type: ignore[attr-defined]
-    module.ProxFreeChannel._total = _total(loops.prox_free, module)
+    (kernel,) = module.KERNELS
+    replaced = {
+        name: _kernel(getattr(loops, name), getattr(kernel, name), kernel.tokens, ranks)
+        for name, ranks in _OUTPUTS.items()
+    }
+    vars(module).update(replaced)
+    module.KERNELS = (kernel._replace(**replaced),)
+    module.Setting.__new__.__defaults__ = module.KERNELS
+    module._prox_block = _prox_block(loops.prox_block, module)
+    if not module.WEIGHTED:
+        module.ProxFreeChannel._total = _total(loops.prox_free, module)
     return module
 
 
@@ -136,10 +143,10 @@ def _prox_block(loop: Any, module: ModuleType) -> Callable[..., int]:
         module.SMALLEST_PIVOT,
     )
 
-    def prox_block(chi: Array, at: Any, v: tuple[float, float], params: Array) -> int:
+    def prox_block(chi: Array, at: Any, v: tuple[float, float], setting: Any) -> int:
         """Newton in place on one block; returns the number left unconverged."""
         arrays = [chi.copy(), *(_plain(a) for a in at)]
-        settled = _plain(params)
+        settled = _plain(setting.params)
         variances = [ctypes.c_double(e) for e in v]
         failed = loop(
             ctypes.c_long(chi.shape[1]), *_pointers(arrays), *variances, *_pointers([settled]), ctypes.byref(how)
@@ -158,8 +165,8 @@ def _total(loop: Any, module: ModuleType) -> Callable[..., Array]:
         law, params = frame.law, channel.setting.params
         given = channel.zeta, channel.weights, channel.center, channel.scale, frame.origin, frame.span
         arrays = [_plain(a) for a in (*given, law.value_factor, frame.pull, law.score_factor, params)]
-        volume = float(np.prod(channel.scale)) * (module.TOKENS if module.SHIFT_INVARIANT else 1.0)
-        score, value = module.dimensions(params)
+        volume = float(np.prod(channel.scale)) * (channel.setting.tokens if module.SHIFT_INVARIANT else 1.0)
+        score, value = module.dimensions(channel.setting)
         size = channel.weights.size
         what = _ProxFree(size, size, *_pointers(arrays), order[2], order[5], volume, score, value)
         sums = np.empty(module.MOMENTS + 4)

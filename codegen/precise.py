@@ -592,7 +592,12 @@ def _short(value: mpf) -> str:
 
 def check_dimension(module: ModuleType, parameters: Mapping[str, Any]) -> int:
     """The dimension of the prox-free integral, refused where it is too large for lattices of many digits."""
-    dimension = sum(module.dimensions(np.array([float(parameters[p]) for p in module.PARAMETERS])))
+    if module.WEIGHTED or len(module.KERNELS) > 1:
+        raise Refusal(
+            "digits: more than 12 are computed for one length and a weight that leaves the scores Gaussian only"
+        )
+    values = np.array([float(parameters[p]) for p in module.PARAMETERS])
+    dimension = sum(module.dimensions(module.Setting(0.0, 0.0, values)))
     if dimension > LARGEST_DIMENSION:
         raise Refusal(
             f"digits: more than 12 are computed only where the prox-free integral has at most {LARGEST_DIMENSION} "

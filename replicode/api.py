@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.cache import cached
 from theory.errors import InputError
+from theory.lengths import Lengths, lengths
 
 if TYPE_CHECKING:
     from theory.activation import Activation
@@ -27,16 +28,19 @@ MOST_DIGITS = 50
 
 
 def derive(
-    act: str | Activation, task: str | Task = "spiked", tokens: int | None = None, model: Model | None = None
+    act: str | Activation,
+    task: str | Task = "spiked",
+    tokens: int | str | Lengths | None = None,
+    model: Model | None = None,
 ) -> SaddleSystem:
-    """The saddle-point system of an activation; `tokens=None` keeps L symbolic."""
+    """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution."""
     from theory.saddle import derive as derive_system
 
     return derive_system(act, task, tokens, model)
 
 
 def module_for(
-    act: str | Activation, task: str | Task, tokens: int, backend: str = "numpy"
+    act: str | Activation, task: str | Task, tokens: int | str | Lengths, backend: str = "numpy"
 ) -> tuple[ModuleType, dict[str, float]]:
     """The generated module, from the cache when it is there, and the activation's settled parameters.
 
@@ -44,12 +48,13 @@ def module_for(
     """
     if backend not in BACKENDS:
         raise InputError("backend", backend, " or ".join(BACKENDS))
-    payload = _module_payload(act, task, tokens)
-    module = _loaded(payload["source"]) if backend == "numpy" else _compiled(act, task, tokens, payload["source"])
+    law = lengths(tokens)
+    payload = _module_payload(act, task, law)
+    module = _loaded(payload["source"]) if backend == "numpy" else _compiled(act, task, law, payload["source"])
     return module, dict(payload["settled"])
 
 
-def _compiled(act: str | Activation, task: str | Task, tokens: int, source: str) -> ModuleType:
+def _compiled(act: str | Activation, task: str | Task, tokens: Lengths, source: str) -> ModuleType:
     """The module with compiled loops, cached for this compiler and processor."""
     from codegen.native import machine
 
@@ -60,17 +65,17 @@ def _compiled(act: str | Activation, task: str | Task, tokens: int, source: str)
         library = base64.b64encode(compiled(c_source(system))).decode()
         return {"made_for": f"compiled {system.activation.text}, {tokens} tokens", "library": library}
 
-    payload = cached("fast", (_described(act), _described(task), tokens, machine()), build)
+    payload = cached("fast", (_described(act), _described(task), repr(tokens), machine()), build)
     return _accelerated(source, payload["library"])
 
 
-def module_source(act: str | Activation, task: str | Task, tokens: int) -> str:
+def module_source(act: str | Activation, task: str | Task, tokens: int | str | Lengths) -> str:
     """The source of the generated module, from the cache when it is there."""
-    return str(_module_payload(act, task, tokens)["source"])
+    return str(_module_payload(act, task, lengths(tokens))["source"])
 
 
-def _module_payload(act: str | Activation, task: str | Task, tokens: int) -> dict[str, Any]:
-    return cached("module", (_described(act), _described(task), tokens), lambda: _build(act, task, tokens))
+def _module_payload(act: str | Activation, task: str | Task, tokens: Lengths) -> dict[str, Any]:
+    return cached("module", (_described(act), _described(task), repr(tokens)), lambda: _build(act, task, tokens))
 
 
 def _described(thing: object) -> object:
@@ -89,7 +94,7 @@ def _described(thing: object) -> object:
     return described
 
 
-def _build(act: str | Activation, task: str | Task, tokens: int) -> dict[str, Any]:
+def _build(act: str | Activation, task: str | Task, tokens: Lengths) -> dict[str, Any]:
     from codegen.emit import generate
 
     system = derive(act, task, tokens)
@@ -113,7 +118,8 @@ def _loaded(source: str, name: str = "generated") -> ModuleType:
 def _accelerated(source: str, library: str) -> ModuleType:
     from codegen.native import accelerated
 
-    return accelerated(_loaded(source, "fast"), base64.b64decode(library))
+    module: ModuleType = accelerated(_loaded(source, "fast"), base64.b64decode(library))
+    return module
 
 
 def check_digits(digits: int, most: int = DOUBLE_DIGITS) -> float:
@@ -127,7 +133,7 @@ def solve(
     act: str | Activation,
     *,
     task: str | Task = "spiked",
-    tokens: int,
+    tokens: int | str | Lengths,
     alpha: float,
     nu: float,
     noise: float = 0.0,
@@ -142,9 +148,6 @@ def solve(
 
     `backend` is numpy, or fast for compiled loops, which need a C compiler.
     """
-    from theory.limits import check_tokens
-
-    check_tokens(tokens)
     tol = check_digits(digits, MOST_DIGITS)
     module, settled = module_for(act, task, tokens, backend)
     values = {**settled, **parameters}
@@ -153,7 +156,7 @@ def solve(
     if digits > DOUBLE_DIGITS:
         from replicode.precise import precise_solution
 
-        return precise_solution((act, task, tokens), module, setting, init, values, digits)
+        return precise_solution((act, task, lengths(tokens)), module, setting, init, values, digits)
     return call(module.solve, **setting, init=init, tol=tol, **values)
 
 
@@ -189,9 +192,10 @@ class _Shown(str):
 
 
 def derivation_of(
-    act: str, task: str, tokens: int | None, level: str, parameters: Mapping[str, float]
+    act: str, task: str, tokens: int | str | None, level: str, parameters: Mapping[str, float]
 ) -> dict[str, Any]:
     """The derivation of an activation in every format, from the cache when it is there."""
+    law = None if tokens is None else lengths(tokens)
 
     def build() -> dict[str, Any]:
         from replicode.present import as_json, as_latex, as_markdown, as_text, derivation, population_derivation
@@ -200,9 +204,9 @@ def derivation_of(
 
         settled = activation(act, **parameters)
         if level == "population":
-            found = population_derivation(derive_population(settled, task, tokens))
+            found = population_derivation(derive_population(settled, task, law.fixed if law else None))
         else:
-            found = derivation(derive(settled, task, tokens))
+            found = derivation(derive(settled, task, law))
         return {
             "made_for": f"derivation of {found.activation}, task {found.task}, level {level}",
             "json": as_json(found),
@@ -211,14 +215,14 @@ def derivation_of(
             "latex": as_latex(found),
         }
 
-    return cached("derive", (act, task, tokens, level, sorted(parameters.items()), "2"), build)
+    return cached("derive", (act, task, repr(law), level, sorted(parameters.items()), "2"), build)
 
 
 def validate(
     act: str | Activation,
     *,
     task: str | Task = "spiked",
-    tokens: int,
+    tokens: int | str | Lengths,
     alpha: float,
     nu: float,
     noise: float = 0.0,

@@ -16,7 +16,10 @@ from theory.task import Task
 
 @dataclass(frozen=True)
 class Bayes:
-    """The equilibrium branch, and all branches found; `error` bounds the error of test_risk."""
+    """The equilibrium branch, and all branches found; `error` bounds the error of test_risk.
+
+    `recovered`: without noise v* is found exactly and the free entropy is infinite.
+    """
 
     test_risk: float
     excess_risk: float
@@ -26,6 +29,7 @@ class Bayes:
     branches: tuple[Mapping[str, Any], ...]
     converged: bool
     error: float
+    recovered: bool
     warnings: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -44,39 +48,63 @@ def bayes(
 ) -> Bayes:
     """The Bayes-optimal test risk: the branch of the largest free entropy among informed and uninformed starts.
 
-    A hard phase is where they end apart and the informed one has the larger free entropy.
+    A hard phase is where they end apart and the informed one has the larger free entropy: no known fast algorithm
+    then reaches this risk from an uninformed start.
     """
     from replicode.api import check_digits
 
     tolerance = check_digits(digits)
-    for name, value, least in (("alpha", alpha, 0.0), ("nu", nu, 0.0), ("noise", noise, 0.0)):
-        if not isinstance(value, (int, float)) or not math.isfinite(value) or value < least:
-            raise InputError(name, value, "a finite number of at least 0")
-    if alpha == 0:
-        raise InputError("alpha", alpha, "a positive number")
-    channel = BayesChannel(derive_bayes(task), float(nu), float(noise), lengths(tokens))
-    found = branches(channel, float(alpha), tolerance)
-    best = max(found, key=lambda b: b.free_entropy)
-    hard = len(found) > 1 and best.start == "informed"
+    check_alpha(alpha)
+    found = branches(bayes_channel(task, tokens, nu, noise), float(alpha), tolerance)
+    best = equilibrium(found)
     return Bayes(
         test_risk=best.test_risk,
         excess_risk=best.test_risk - noise**2,
         order_parameters={"q_k": best.q_k, "q_v": best.q_v},
         free_entropy=best.free_entropy,
-        hard_phase=hard,
+        hard_phase=is_hard(found),
         branches=tuple(asdict(b) for b in found),
         converged=best.converged,
         error=best.error,
-        warnings=_warnings(best, tolerance, hard),
+        recovered=best.recovered,
+        warnings=_warnings(found, best, tolerance),
     )
 
 
-def _warnings(best: Branch, tolerance: float, hard: bool) -> tuple[str, ...]:
+def bayes_channel(task: str | Task, tokens: int | str | Lengths, nu: float, noise: float) -> BayesChannel:
+    """The channel of a setting, its arguments checked."""
+    for name, value in (("nu", nu), ("noise", noise)):
+        finite = name == "noise" or value != math.inf
+        if not isinstance(value, (int, float)) or math.isnan(value) or value < 0 or (finite and math.isinf(value)):
+            raise InputError(name, value, "a finite number of at least 0" + (" or inf" if name == "nu" else ""))
+    return BayesChannel(derive_bayes(task), float(nu), float(noise), lengths(tokens))
+
+
+def check_alpha(alpha: float) -> None:
+    """A positive number of samples per dimension."""
+    if not isinstance(alpha, (int, float)) or not math.isfinite(alpha) or alpha <= 0:
+        raise InputError("alpha", alpha, "a finite positive number")
+
+
+def equilibrium(found: tuple[Branch, ...]) -> Branch:
+    """The branch of the largest free entropy."""
+    return max(found, key=lambda b: b.free_entropy)
+
+
+def is_hard(found: tuple[Branch, ...]) -> bool:
+    """Whether the equilibrium is not reached from an uninformed start."""
+    return len(found) > 1 and equilibrium(found).start == "informed"
+
+
+def _warnings(found: tuple[Branch, ...], best: Branch, tolerance: float) -> tuple[str, ...]:
     told = []
     if not best.converged:
         told.append(f"not converged: residual {best.residual:.1e}")
     if best.error > tolerance:
         told.append(f"the error {best.error:.1e} is above the {tolerance:.0e} asked for")
-    if hard:
-        told.append("hard phase: no known fast algorithm reaches this risk from an uninformed start")
+    for other in found:
+        if other is not best and not best.recovered:
+            lead = best.free_entropy - other.free_entropy
+            if lead <= best.entropy_error + other.entropy_error:
+                told.append(f"two branches have the same free entropy within its error: the other is {other.start}")
     return tuple(told)

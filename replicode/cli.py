@@ -104,14 +104,14 @@ def _whole(flag: str, name: str, **more: Any) -> Callable[..., Any]:
 
 _activation = click.argument("activation")
 _task = click.option("--task", default="spiked", show_default=True, help="spiked, max, or a log-weight in x and nu.")
-_tokens = _whole("--tokens", "tokens", required=True, help="Number of tokens L.")
+_tokens = click.option("--tokens", required=True, help="Number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5.")
 _param = click.option("--param", "parameters", multiple=True, callback=_parameters, metavar="NAME=NUMBER")
 _json = click.option(
     "--json", "as_json", is_flag=True, is_eager=True, callback=_noted, help="One JSON object on standard output."
 )
 _physics = _options(
     _real("--alpha", "alpha", required=True, help="Samples per dimension."),
-    _real("--nu", "nu", required=True, help="Signal strength."),
+    _real("--nu", "nu", required=True, help="Signal strength; inf where the limit exists."),
     _real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation."),
     _real("--lambda-k", "lambda_k", default="1", show_default=True),
     _real("--lambda-v", "lambda_v", default="1", show_default=True),
@@ -123,7 +123,7 @@ _physics = _options(
 @main.command()
 @_activation
 @_task
-@_whole("--tokens", "tokens", default=None, help="Number of tokens; symbolic when left out.")
+@click.option("--tokens", default=None, help="Number of tokens or a distribution of it; symbolic when left out.")
 @click.option("--level", default="rs", show_default=True, help="rs or population.")
 @click.option("--format", "style", default="text", show_default=True, help="text, latex, markdown or json.")
 @_param
@@ -131,7 +131,7 @@ _physics = _options(
 def derive(
     activation: str,
     task: str,
-    tokens: int | None,
+    tokens: str | None,
     level: str,
     style: str,
     parameters: dict[str, float],
@@ -174,7 +174,7 @@ def check(activation: str, task: str, tokens: int | None, parameters: dict[str, 
 @main.command()
 @_activation
 @_task
-@click.option("--tokens", required=True, help="Number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5.")
+@_tokens
 @_real("--nu", "nu", required=True, help="Signal strength; inf where the limit exists.")
 @_real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
 @_whole("--digits", "digits", default="8", show_default=True, help="Absolute error asked for: 10^-digits.")
@@ -190,7 +190,7 @@ def population(activation: str, parameters: dict[str, Any], as_json: bool, **arg
 
 @main.command()
 @_task
-@click.option("--tokens", required=True, help="Number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5.")
+@_tokens
 @_real("--nu", "nu", required=True, help="Signal strength.")
 @_real("--alpha", "alpha", required=True, help="Samples per dimension.")
 @_real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
@@ -211,16 +211,16 @@ def bayes(as_json: bool, **arguments: Any) -> None:
 @click.option("-o", "--output", required=True, help="The file to write.")
 @_param
 @_json
-def generate(activation: str, task: str, tokens: int, output: str, parameters: dict[str, float], as_json: bool) -> None:
+def generate(activation: str, task: str, tokens: str, output: str, parameters: dict[str, float], as_json: bool) -> None:
     """Write a standalone NumPy solver for an activation."""
     from codegen.emit import generate as generated
     from replicode.api import derive as derived
     from theory.activation import activation as settled
-    from theory.limits import check_tokens
+    from theory.lengths import lengths
 
-    check_tokens(tokens)
+    law = lengths(tokens)
     target = _writable(output)
-    system = derived(settled(activation, **parameters), task, tokens)
+    system = derived(settled(activation, **parameters), task, law)
     module = generated(system)
     try:
         module.save(target)
@@ -231,7 +231,7 @@ def generate(activation: str, task: str, tokens: int, output: str, parameters: d
         "signature": module.signature,
         "activation": system.activation.text,
         "task": system.task.text,
-        "tokens": tokens,
+        "tokens": law.fixed or str(law),
         "operations": dict(module.operations),
     }
     _print("generate", result, as_json)

@@ -16,13 +16,14 @@ from theory.errors import Refusal
 
 if TYPE_CHECKING:
     from theory.activation import Activation
+    from theory.lengths import Lengths
     from theory.task import Task
 
 _ROUGH = ("residual", "error", "replicon", "jump_weight", "folded_mass")
 
 
 def precise_solution(
-    system: tuple[str | Activation, str | Task, int],
+    system: tuple[str | Activation, str | Task, Lengths],
     module: ModuleType,
     setting: Mapping[str, float],
     init: str,

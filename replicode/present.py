@@ -51,7 +51,7 @@ class Derivation:
     activation: str
     parameters: tuple[str, ...]
     task: str
-    tokens: int | None
+    tokens: int | str | None
     free_energy: sp.Expr
     equations: Mapping[str, sp.Expr]
     prox: sp.Expr | None
@@ -76,6 +76,7 @@ def derivation(system: SaddleSystem) -> Derivation:
     return _derivation(
         system,
         level="rs",
+        tokens=system.lengths and (system.tokens or str(system.lengths)),
         free_energy=system.free_energy,
         equations=system.equations() | derived,
         prox=inverse - W_CHI,
@@ -99,7 +100,14 @@ def population_derivation(system: PopulationSystem) -> Derivation:
         "bias_idle": risk.bias,
     }
     steps = population_chain(system)
-    return _derivation(system, level="population", free_energy=risk.on_manifold, equations=equations, steps=steps)
+    return _derivation(
+        system,
+        level="population",
+        tokens=system.tokens,
+        free_energy=risk.on_manifold,
+        equations=equations,
+        steps=steps,
+    )
 
 
 def _derivation(system: SaddleSystem | PopulationSystem, **found: Any) -> Derivation:
@@ -108,7 +116,6 @@ def _derivation(system: SaddleSystem | PopulationSystem, **found: Any) -> Deriva
         activation=system.activation.text,
         parameters=system.activation.parameters,
         task=system.task.text,
-        tokens=system.tokens,
         reductions=system.reductions,
         **(empty | found),
     )

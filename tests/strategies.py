@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 from theory.activation import activation
+from theory.lengths import lengths
 from theory.properties import properties
 from theory.saddle import derive, loss_derivatives
 
@@ -83,7 +84,7 @@ def system_of(text, tokens):
     """`derive(text, "spiked", tokens)`, the parts that do not depend on the activation being derived only once."""
     act, base = activation(text), _base()
     staged = loss_derivatives(act.token_form(), base.values)
-    return replace(base, activation=act, tokens=tokens, properties=properties(act), loss=staged)
+    return replace(base, activation=act, lengths=lengths(tokens), properties=properties(act), loss=staged)
 
 
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}

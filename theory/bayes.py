@@ -1,79 +1,220 @@
-"""The Bayes-optimal estimator at finite samples: free entropy, saddle-point equations and test risk.
+"""The Bayes-optimal estimator at finite samples: free entropy, saddle-point equations and test risk, for any task.
 
-With m = q and V = 1 - q (Nishimori) the channel is Z(y, w) = (1/L) sum_e gbar_e(w_chi) N(y; w_z_e, V_v + noise^2),
-gbar_e being the task's weight averaged over chi* ~ N(w_chi, V_k). Where the weight belongs to the hidden token alone,
-Z is a sum over tokens of exp(t), and everything is a one-token function of t: the posterior p = exp(t)/sum exp(t), and
-the gradients of log Z, p times those of t.
+With m = q and V = 1 - q (Nishimori) the channel is Z(y, w) = (1/L) sum_e gbar_e(w_chi) N(y; w_z_e, V_y), gbar_e being
+the task's weight averaged over chi* given w_chi. All laws are read off the law of one token's fields at m = q. Where
+the weight belongs to the hidden token alone, Z is a sum over tokens of exp(t), a function of one token; where it
+couples the scores, through exponentials and inverse powers of token sums, it is an integral over one common variable
+of products of one-token functions. In the limit nu -> infinity that variable is the largest score.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import sympy as sp
 
-from theory.errors import Refusal
+from theory.activation import Activation
+from theory.errors import InputError, Refusal
 from theory.expectation import closed_form
-from theory.gaussian import gaussian_from_log_weight, is_quadratic
-from theory.model import ALPHA, BLOCKS, NOISE, QH, Q, Y
-from theory.nodes import TokenSum, X
+from theory.gaussian import FieldLaw
+from theory.model import ALPHA, BLOCKS, CHI_STAR, NOISE, QH, M, Q, V, Y, token_law
+from theory.nodes import X, step
+from theory.population import A
+from theory.properties import properties
+from theory.sequence import InversePower, weighted_averages
+from theory.special import normal_density
 from theory.task import Task, task
 
 W_CHI, W_Z = sp.Symbol("w_chi", real=True), sp.Symbol("w_z", real=True)
 SPREAD = sp.Symbol("V_y", positive=True)
+GAP = sp.Symbol("d", real=True)
+THRESHOLD = sp.Symbol("t", real=True)
 ENTROPY = sp.Function("ElogZ")(*[Q[b] for b in BLOCKS])
 
 
 @dataclass(frozen=True)
-class BayesSystem:
-    """One-token functions and scalar equations of the Bayes-optimal theory of a task.
+class LocationWeight:
+    """g(e, chi) = coefficient own(chi_e) prod_l every(chi_l) / (offset + sum_l body(chi_l))^power, functions of x.
 
-    `exponent` is t(w_chi, w_z) given y, with V_y = V_v + noise^2; `prior` is log gbar, the part of it that a fresh
-    sequence shows; `rates` are the squared gradients of t in w_chi and w_z; the hidden token's w_chi is
-    N(hidden_mean, hidden_variance).
+    `power` is None without a sum; a weight that is shift invariant depends on differences of scores alone.
+    """
+
+    coefficient: sp.Expr
+    own: sp.Expr
+    every: sp.Expr
+    power: InversePower | None
+    shift_invariant: bool
+
+    @property
+    def coupled(self) -> bool:
+        """Whether the weight depends on other tokens than the hidden one."""
+        return self.every != 1 or self.power is not None
+
+
+@dataclass(frozen=True)
+class HardLocation:
+    """nu -> infinity: gbar_e = L int dt density(t, w_e) prod_{l != e} below(t, w_l), t being the winner's score."""
+
+    below: sp.Expr
+    density: sp.Expr
+
+
+@dataclass(frozen=True)
+class LabelChannel:
+    """The log-density of the label given the hidden token's w_z, in the gap d = y - w_z, and its slope in w_z."""
+
+    log_density: sp.Expr
+    slope: sp.Expr
+    variance: sp.Expr
+    total: sp.Expr
+
+
+@dataclass(frozen=True)
+class Revealed:
+    """The values with every location told, which bounds what labels alone can tell: the fixed point V_v.
+
+    Without noise labels tell the location as V_v -> 0, and V_v falls by the factor `contraction` in every iteration.
+    """
+
+    V_v: sp.Expr
+    contraction: sp.Expr
+
+
+@dataclass(frozen=True)
+class BayesSystem:
+    """Functions of one token and scalar equations of the Bayes-optimal theory of a task.
+
+    chi* given w_chi is N(w_chi, score_variance). `exponent` is t(w_chi, w_z) given y, with V_y the label's variance,
+    and `prior` is log gbar, the part of it that a fresh sequence shows; both are None without a closed form. `risk`
+    is the test risk in A = E[P_eps] of a fresh sequence.
     """
 
     task: Task
-    exponent: sp.Expr
-    prior: sp.Expr
-    rates: dict[str, sp.Expr]
-    hidden_mean: sp.Expr
-    hidden_variance: sp.Expr
+    location: LocationWeight
+    hard: HardLocation | None
+    score_variance: sp.Expr
+    label: LabelChannel
+    exponent: sp.Expr | None
+    prior: sp.Expr | None
     free_entropy: sp.Expr
     update: dict[sp.Symbol, sp.Expr]
-    label_variance: sp.Expr
+    risk: sp.Expr
+    revealed: Revealed
+
+    @property
+    def label_variance(self) -> sp.Expr:
+        """V_y as a function of q_v and the noise."""
+        return self.label.variance
 
 
 def derive_bayes(setting: str | Task) -> BayesSystem:
-    """The Bayes-optimal system of a task whose weight is Gaussian in the hidden token's score."""
-    setting = task(setting)
-    if setting.log_weight.has(TokenSum) or not is_quadratic(setting.log_weight):
-        raise Refusal(f"the Bayes-optimal theory of task {setting.text} is not available: its weight is not Gaussian")
-    prior = _log_average(setting)
-    exponent = prior - (Y - W_Z) ** 2 / (2 * SPREAD)
-    mean, variance = gaussian_from_log_weight(setting.log_weight)
+    """The Bayes-optimal system of a task."""
+    return _derived(task(setting))
+
+
+@lru_cache(maxsize=32)
+def _derived(setting: Task) -> BayesSystem:
+    location = _location_weight(setting)
+    law = _matched_law()
+    score_variance = law.marginal(CHI_STAR, W_CHI).given(W_CHI).covariance[0, 0]
+    label = _label_channel(law)
+    prior = None if location.coupled else _log_average(setting, law)
+    shown = label.log_density.xreplace({GAP: Y - W_Z})
     entropy = _free_entropy()
+    update = {Q[b]: sp.solve(sp.diff(entropy, QH[b]), Q[b])[0] for b in BLOCKS}
     return BayesSystem(
         task=setting,
-        exponent=exponent,
+        location=location,
+        hard=_hard_location(setting, law),
+        score_variance=score_variance,
+        label=label,
+        exponent=None if prior is None else prior + shown,
         prior=prior,
-        rates={"k": sp.diff(exponent, W_CHI) ** 2, "v": sp.diff(exponent, W_Z) ** 2},
-        hidden_mean=sp.expand(Q["k"] * mean),
-        hidden_variance=sp.expand(Q["k"] ** 2 * variance + Q["k"] - Q["k"] ** 2),
         free_entropy=entropy,
-        update={Q[b]: sp.solve(sp.diff(entropy, QH[b]), Q[b])[0] for b in BLOCKS},
-        label_variance=1 - Q["v"] + NOISE**2,
+        update=update,
+        risk=_risk(law),
+        revealed=_revealed(update, label),
     )
 
 
-def _log_average(setting: Task) -> sp.Expr:
-    """log gbar(w) = log E[g(chi*)] over chi* ~ N(w, V_k), normalised so that E[g] = 1."""
+def _matched_law() -> FieldLaw:
+    """The law of one token's fields where the student's overlap with the teacher is its own: m = q."""
+    law = token_law(W_CHI, W_Z)
+    matched = {M[b]: Q[b] for b in BLOCKS}
+    return FieldLaw(law.fields, law.mean, sp.ImmutableMatrix(law.covariance.subs(matched).applyfunc(sp.expand)))
+
+
+def _location_weight(setting: Task) -> LocationWeight:
+    """The weight factorised over the tokens, by the Laplace integrals of `theory.sequence`."""
+    invariant = bool(properties(Activation("weight", setting.weight)).shift_invariant)
+    if setting.gaussian:
+        return LocationWeight(sp.S.One, sp.exp(setting.log_weight), sp.S.One, None, invariant)
+    averages = weighted_averages(Activation("constant", sp.S.One), setting)
+    if averages is None or len(averages.normalisation) != 1 or len(averages.normalisation[0].powers) > 1:
+        raise Refusal(
+            f"the Bayes-optimal theory of task {setting.text} is not available: its weight does not factorise"
+        )
+    (product,) = averages.normalisation
+    own, every = (e.xreplace({CHI_STAR: X}) for e in (product.functions[0], product.every))
+    powers = [InversePower(p.offset, p.body.xreplace({CHI_STAR: X}), p.power) for p in product.powers]
+    return LocationWeight(product.coefficient, own, every, powers[0] if powers else None, invariant)
+
+
+def _hard_location(setting: Task, law: FieldLaw) -> HardLocation | None:
+    """The law of one token's chi* below a threshold, given w_chi; None without a limit as nu grows."""
+    try:
+        sign = setting.hard_limit()
+    except InputError:
+        return None
+    teacher = law.marginal(CHI_STAR, W_CHI).given(W_CHI)
+    below = closed_form(step(sign * (THRESHOLD - X)), ((X, teacher.mean[0], teacher.covariance[0, 0]),))
+    if below is None:
+        raise AssertionError("the Gaussian measure of a half line")
+    return HardLocation(below, sign * sp.diff(below, THRESHOLD))
+
+
+def _label_channel(law: FieldLaw) -> LabelChannel:
+    """The law of the label given the hidden token's w_z, whose mean is w_z itself."""
+    label = law.marginal(Y, W_Z)
+    given = label.given(W_Z)
+    deviation = sp.sqrt(SPREAD)
+    density = normal_density((Y - given.mean[0]) / deviation) / deviation
+    log_density = sp.expand(sp.expand_log(sp.log(density), force=True))
+    log_gap, slope = (sp.expand(e.subs(Y, W_Z + GAP)) for e in (log_density, sp.diff(log_density, W_Z)))
+    if W_Z in (log_gap + slope).free_symbols:
+        raise AssertionError("the label is seen through y - w_z")
+    return LabelChannel(log_gap, slope, sp.expand(given.covariance[0, 0]), label.covariance[0, 0])
+
+
+def _log_average(setting: Task, law: FieldLaw) -> sp.Expr | None:
+    """log gbar(w) = log E[g(chi*)] over chi* given w, normalised so that E[g] = 1; None without a closed form."""
+    teacher = law.marginal(CHI_STAR, W_CHI).given(W_CHI)
     weight = sp.exp(setting.own)
-    averaged = closed_form(weight, ((X, W_CHI, 1 - Q["k"]),))
+    averaged = closed_form(weight, ((X, teacher.mean[0], teacher.covariance[0, 0]),))
     total = closed_form(weight, ((X, sp.S.Zero, sp.S.One),))
     if averaged is None or total is None:
-        raise Refusal(f"the average of the weight of task {setting.text} has no closed form")
+        return None
     return sp.expand(sp.expand_log(sp.log(averaged), force=True) - sp.expand_log(sp.log(total), force=True))
+
+
+def _risk(law: FieldLaw) -> sp.Expr:
+    """E (y - sum_l P_l w_z,l)^2 with tokens independent, and E[sum P^2] = E[P_eps] = A (Nishimori)."""
+    moment = law.marginal(Y, W_Z).covariance
+    return sp.expand(moment[0, 0] - 2 * moment[0, 1] * A + moment[1, 1] * A)
+
+
+def _revealed(update: dict[sp.Symbol, sp.Expr], label: LabelChannel) -> Revealed:
+    """With the location told, qh_v = alpha E[slope^2] over the hidden token's gap alone."""
+    square = closed_form(label.slope**2, ((GAP, sp.S.Zero, SPREAD),))
+    if square is None:
+        raise AssertionError("a Gaussian average of a square")
+    spread = label.variance.subs(Q["v"], 1 - V["v"])
+    image = sp.simplify(1 - update[Q["v"]].subs(QH["v"], ALPHA * square.subs(SPREAD, spread)))
+    roots = sp.solve(sp.numer(sp.together(V["v"] - image)), V["v"])
+    (root,) = [r for r in roots if r.subs({ALPHA: 1, NOISE: 1}).is_positive]
+    contraction = sp.limit(sp.simplify(image.subs(NOISE, 0) / V["v"]), V["v"], 0)
+    return Revealed(root, contraction)
 
 
 def _free_entropy() -> sp.Expr:

@@ -18,6 +18,7 @@ from sympy.combinatorics import Permutation
 
 from theory.channel import AMPLITUDE, N, U
 from theory.gaussian import FieldLaw
+from theory.location import location
 from theory.model import (
     ALPHA,
     BLOCKS,
@@ -53,7 +54,18 @@ from theory.replica import (
     block_renaming,
     per_replica,
 )
-from theory.saddle import HIDDEN, IDLE, ChannelAverage, E, SaddleSystem, TokenFields, conjugate_of, field_laws
+from theory.saddle import (
+    HIDDEN,
+    IDLE,
+    ChannelAverage,
+    E,
+    SaddleSystem,
+    TokenFields,
+    conjugate_of,
+    given_fields,
+    is_field,
+    joint_laws,
+)
 from theory.task import Task
 from theory.tokens import Definition, OuterProducts
 
@@ -94,7 +106,7 @@ def population_chain(system: PopulationSystem) -> tuple[Step, ...]:
     best = best_value(risk.on_manifold)
     part = "The population risk"
     steps = [
-        *(_weight(system.task, field_laws(system.task)[0]) if system.task.gaussian else ()),
+        *(_weight(system.task, joint_laws(system.task, location(system.task))[0]) if system.task.gaussian else ()),
         Step(
             "given the scores, z* - sigma z at the hidden token is Gaussian with the second moment",
             1 - 2 * SIGMA_EPS * m + SIGMA_EPS**2 * q + NOISE**2,
@@ -589,14 +601,45 @@ def _weight(task: Task, law: FieldLaw) -> list[Step]:
     ]
 
 
+def _location(law: FieldLaw) -> list[Step]:
+    """What is known of chi* given w, and what the scores of the joint law become when chi* is averaged over."""
+    w, s = HIDDEN.w["k"], HIDDEN.slope
+    tilt, total = sp.Symbol("u_tilt", positive=True), sp.Symbol("Z_g", positive=True)
+    conditional = law.marginal(CHI_STAR, w).given(w)
+    mean, variance = conditional.mean[0], conditional.covariance[0, 0]
+    joint = law.marginal(CHI_STAR, w).covariance
+    scores = joint.inv() * sp.Matrix([CHI_STAR, w])
+    averaged_scores = [given_fields(e, law, HIDDEN) for e in scores]
+    return [
+        Step(
+            "a weight normalised over the locations is a Laplace integral, in which the tokens factorise",
+            sp.Integral(sp.exp(-tilt * total), (tilt, 0, sp.oo)),
+            1 / total,
+        ),
+        Step(
+            "given w, the teacher's score chi* is Gaussian: its variance, by the determinant of the joint law",
+            variance,
+            joint.det() / joint[1, 1],
+        ),
+        *[
+            Step(
+                f"Stein's lemma in that law, E[chi* g | w] = (mu + s^2 S) gbar: the score of {name} averaged over chi*",
+                score.subs(CHI_STAR, mean + variance * s),
+                found,
+            )
+            for name, score, found in zip(("chi*", "w_chi"), scores, averaged_scores, strict=True)
+        ],
+    ]
+
+
 def _law(system: SaddleSystem) -> list[Step]:
     """The law of (w_chi, w_z, y) at the hidden token."""
-    law = system.hidden_law
-    w, given = HIDDEN.w["v"], law.given(Y)
+    law = system.joint_laws[0]
+    w, given = HIDDEN.w["v"], system.hidden_law.given(Y)
     centred = sp.Matrix(law.fields) - law.mean
     balanced = law.covariance * sp.Matrix(law.score())
     return [
-        *_weight(system.task, law),
+        *(_location(law) if system.location.weighted else _weight(system.task, law)),
         Step(
             "the conditional law of w_z at the hidden token given y: its variance is the inverse of an entry of C^-1",
             given.covariance[given.fields.index(w), given.fields.index(w)],
@@ -655,12 +698,13 @@ class _Test:
         return total
 
     def _gradient(self, fields: TokenFields) -> dict[sp.Symbol, sp.Expr]:
-        return {fields.g[b]: -self.exponent(fields.w[b]) for b in BLOCKS}
+        slope = {fields.slope: self.exponent(CHI_STAR)}
+        return slope | {fields.g[b]: -self.exponent(fields.w[b]) for b in BLOCKS}
 
 
 def _channel(system: SaddleSystem) -> list[Step]:
     """d E[M] / d theta as averages of G: Price and Stein, tested on exp(t.w), and the explicit rate in V."""
-    test = _Test((system.hidden_law, system.idle_law))
+    test = _Test(system.joint_laws)
     steps = []
     for theta in (s[b] for b in BLOCKS for s in (M, Q)):
         rate = sp.Derivative(test.average, theta)
@@ -714,34 +758,36 @@ def _equations(system: SaddleSystem) -> list[Step]:
 
 def _averaged_raw(system: SaddleSystem, theta: sp.Symbol) -> sp.Expr:
     """d E[M] / d theta by Price and Stein before any simplification, the score of the kept field's partner in full."""
-    parts = []
-    for law, fields, given in (
-        (system.hidden_law, HIDDEN, system.channel[theta].hidden),
-        (system.idle_law, IDLE, system.channel[theta].idle),
+    total = sp.S.Zero
+    hidden, idle = system.joint_laws
+    for law, fields, given, times in (
+        (hidden, HIDDEN, system.channel[theta].hidden, sp.S.One),
+        (idle, IDLE, system.channel[theta].idle, system.length - 1),
     ):
-        parts.append(averaged(given) if theta in V.values() else _raw(law, fields, theta))
-    return parts[0] + (system.length - 1) * parts[1]
+        total += averaged(times * given) if theta in V.values() else _raw(law, fields, theta, times)
+    return total
 
 
-def _raw(law: FieldLaw, fields: TokenFields, theta: sp.Symbol) -> sp.Expr:
+def _raw(law: FieldLaw, fields: TokenFields, theta: sp.Symbol, times: sp.Expr) -> sp.Expr:
     gradient = {fields.w[b]: -fields.g[b] for b in BLOCKS}
     score = law.covariance.inv() * (sp.Matrix(law.fields) - law.mean)
     mean_rate, rate = law.mean.diff(theta), law.covariance.diff(theta)
     total = sp.S.Zero
     for i, first in enumerate(law.fields):
-        total += averaged(mean_rate[i] * gradient[first]) if mean_rate[i] != 0 else 0
+        total += averaged(times * mean_rate[i] * gradient[first]) if mean_rate[i] != 0 else 0
         for j, second in enumerate(law.fields):
             if rate[i, j] != 0:
                 keep, by = (second, i) if second in gradient else (first, j)
-                total += averaged(rate[i, j] / 2 * score[by] * gradient[keep])
+                known = given_fields(score[by], law, fields)
+                total += averaged(times * rate[i, j] / 2 * known * gradient[keep])
     return total
 
 
 def averaged(integrand: sp.Expr) -> sp.Expr:
     """The average of a polynomial in the fields, each monomial's named."""
-    fields = sorted(
-        (s for s in integrand.free_symbols if s == Y or s.name.startswith(("w_", "G_"))), key=lambda s: s.name
-    )
+    if integrand == 0:
+        return sp.S.Zero
+    fields = sorted((s for s in integrand.free_symbols if is_field(s)), key=lambda s: s.name)
     poly = sp.Poly(integrand, *fields)
     return sp.Add(*[c * average((f, p) for f, p in zip(fields, powers) if p) for powers, c in poly.terms()])
 

@@ -18,6 +18,11 @@ class Lengths:
     tokens: tuple[int, ...]
     weights: tuple[float, ...]
 
+    def __str__(self) -> str:
+        if self.fixed is not None:
+            return str(self.fixed)
+        return ",".join(f"{n}:{p!r}" for n, p in zip(self.tokens, self.weights, strict=True))
+
     @property
     def fixed(self) -> int | None:
         """The number of tokens where it does not vary."""

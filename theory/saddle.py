@@ -17,7 +17,8 @@ from theory.activation import Activation, TokenForm, activation
 from theory.channel import N, U, ValueElimination, eliminate_values
 from theory.domain import check_domain
 from theory.gaussian import FieldLaw, price_stein
-from theory.limits import check_tokens
+from theory.lengths import Lengths, lengths
+from theory.location import Location, location
 from theory.model import (
     ALPHA,
     BLOCKS,
@@ -41,16 +42,25 @@ from theory.replica import GaussianChannel, PriorFreeEnergy, Step, gaussian_chan
 from theory.task import Task, task
 from theory.tokens import StagedDerivatives, staged_derivatives
 
+SEQUENCE_LENGTH = sp.Symbol("L_seq", integer=True, positive=True)
+
+
+def is_field(symbol: sp.Symbol) -> bool:
+    """Whether a symbol varies from sequence to sequence."""
+    return symbol in (Y, SEQUENCE_LENGTH) or symbol.name.startswith(("w_", "G_", "S_"))
+
 
 class E(sp.Function):
-    """Average over the fields of one sequence; what is no field is pulled out of it."""
+    """Average over the fields of one sequence (and its length, where that varies); what is no field is pulled out."""
 
     nargs = 1
 
     @classmethod
     def eval(cls, integrand: sp.Expr) -> sp.Expr | None:
         """Pull out the factors without fields."""
-        fields = [s for s in integrand.free_symbols if s == Y or s.name.startswith(("w_", "G_"))]
+        if integrand == 0:
+            return sp.S.Zero
+        fields = [s for s in integrand.free_symbols if is_field(s)]
         outside, inside = integrand.as_independent(*fields, as_Add=False)
         return None if outside == 1 else outside * cls(inside)
 
@@ -60,10 +70,14 @@ ENVELOPE = sp.Function("EM")(*ORDER_PARAMETERS)
 
 @dataclass(frozen=True)
 class TokenFields:
-    """The names of one token's fields w and G = (prox - w)/V in both blocks."""
+    """The names of one token's fields w and G = (prox - w)/V in both blocks, and of the slope of the weight.
+
+    `slope` is S = d log gbar / d mu at this token, mu = E[chi* | w] and gbar = E[g | w].
+    """
 
     w: Mapping[str, sp.Symbol]
     g: Mapping[str, sp.Symbol]
+    slope: sp.Symbol
 
     @staticmethod
     def named(token: str) -> TokenFields:
@@ -72,6 +86,7 @@ class TokenFields:
         return TokenFields(
             {b: sp.Symbol(f"w_{names[b]}_{token}", real=True) for b in BLOCKS},
             {b: sp.Symbol(f"G_{names[b]}_{token}", real=True) for b in BLOCKS},
+            sp.Symbol(f"S_{token}", real=True),
         )
 
 
@@ -88,7 +103,7 @@ class ChannelAverage:
     def expression(self, tokens: sp.Expr, factor: sp.Expr = sp.S.One) -> sp.Expr:
         """`factor` times the average, written with E(...); idle tokens are exchangeable."""
         hidden = factor * E(self.hidden) if self.hidden != 0 else sp.S.Zero
-        idle = factor * (tokens - 1) * E(self.idle) if self.idle != 0 else sp.S.Zero
+        idle = factor * E((tokens - 1) * self.idle) if self.idle != 0 else sp.S.Zero
         return sp.Add(hidden, idle)
 
 
@@ -102,15 +117,20 @@ class Reduction:
 
 @dataclass(frozen=True)
 class SaddleSystem:
-    """All that is derived for one (activation, task, number of tokens)."""
+    """All that is derived for one (activation, task, number of tokens or distribution of it).
+
+    `joint_laws` are those of the hidden and of an idle token with chi*, where the weight is not in the fields' law.
+    """
 
     activation: Activation
     task: Task
-    tokens: int | None
+    location: Location
+    lengths: Lengths | None
     model: Model
     properties: Properties
     hidden_law: FieldLaw
     idle_law: FieldLaw
+    joint_laws: tuple[FieldLaw, FieldLaw]
     priors: Mapping[str, PriorFreeEnergy]
     gaussian: GaussianChannel
     values: ValueElimination
@@ -123,9 +143,16 @@ class SaddleSystem:
     reductions: tuple[Reduction, ...]
 
     @property
+    def tokens(self) -> int | None:
+        """The number of tokens where it is given and does not vary."""
+        return self.lengths.fixed if self.lengths else None
+
+    @property
     def length(self) -> sp.Expr:
-        """The number of tokens, as a number or as the symbol L."""
-        return L if self.tokens is None else sp.Integer(self.tokens)
+        """The number of tokens: a number, the symbol L, or the symbol of what is drawn for each sequence."""
+        if self.lengths is None:
+            return L
+        return SEQUENCE_LENGTH if self.tokens is None else sp.Integer(self.tokens)
 
     def rate_factor(self, theta: sp.Symbol) -> sp.Expr:
         """The factor of d E[M] / d theta in the conjugate that stationarity in theta determines."""
@@ -177,44 +204,53 @@ def conjugate_of(theta: sp.Symbol) -> sp.Symbol:
 def derive(
     act: str | Activation,
     task_spec: str | Task = "spiked",
-    tokens: int | None = None,
+    tokens: int | str | Lengths | None = None,
     model: Model | None = None,
 ) -> SaddleSystem:
     """Derive the replica-symmetric saddle-point system of an activation on a task."""
-    check_tokens(tokens)
+    law = None if tokens is None else lengths(tokens)
     act, setting, model = activation(act), task(task_spec), model or Model()
-    check_domain(act, tokens)
+    for length in law.tokens if law else (None,):
+        check_domain(act, length)
     values = eliminate_values(model)
     priors = prior_free_energies(model)
     free_energy = sum((p.value for p in priors.values()), sp.S.Zero) + ALPHA * ENVELOPE
-    hidden_law, idle_law = field_laws(setting)
+    place = location(setting)
+    joint = joint_laws(setting, place)
+    hidden_law, idle_law = joint[0].marginal(*HIDDEN.w.values(), Y), joint[1].marginal(*IDLE.w.values())
     found = properties(act)
     return SaddleSystem(
         activation=act,
         task=setting,
-        tokens=tokens,
+        location=place,
+        lengths=law,
         model=model,
         properties=found,
         hidden_law=hidden_law,
         idle_law=idle_law,
+        joint_laws=joint,
         priors=priors,
         gaussian=gaussian_channel(model),
         values=values,
         loss=loss_derivatives(act.token_form(), values),
         free_energy=free_energy,
         gradient={s: _gradient(free_energy, s) for s in (*ORDER_PARAMETERS, *CONJUGATES)},
-        channel={t: _channel_average(t, hidden_law, idle_law) for t in ORDER_PARAMETERS},
-        derivative_form={s[b]: _derivative_form(s[b], hidden_law, idle_law) for b in BLOCKS for s in (M, Q)},
+        channel={t: _channel_average(t, joint) for t in ORDER_PARAMETERS},
+        derivative_form={s[b]: _derivative_form(s[b], joint) for b in BLOCKS for s in (M, Q)},
         prior_update=_prior_update(free_energy),
-        reductions=reductions(found),
+        reductions=reductions(found) + _location_reductions(place),
     )
 
 
-def field_laws(setting: Task) -> tuple[FieldLaw, FieldLaw]:
-    """The law of (w_chi, w_z, y) at the hidden token, reweighted by the task, and of (w_chi, w_z) at an idle one."""
-    mean, variance = setting.hidden_score()
-    hidden = token_law(HIDDEN.w["k"], HIDDEN.w["v"]).reweighted(CHI_STAR, mean, variance)
-    idle = token_law(IDLE.w["k"], IDLE.w["v"])
+def joint_laws(setting: Task, place: Location) -> tuple[FieldLaw, FieldLaw]:
+    """The law of (w_chi, w_z, y) at the hidden token and of (w_chi, w_z) at an idle one.
+
+    A Gaussian weight is put into it; else it is the base law, with the token's chi* in front.
+    """
+    hidden, idle = token_law(HIDDEN.w["k"], HIDDEN.w["v"]), token_law(IDLE.w["k"], IDLE.w["v"])
+    if place.weighted:
+        return hidden.marginal(CHI_STAR, *HIDDEN.w.values(), Y), idle.marginal(CHI_STAR, *IDLE.w.values())
+    hidden = hidden.reweighted(CHI_STAR, *setting.hidden_score())
     return hidden.marginal(*HIDDEN.w.values(), Y), idle.marginal(*IDLE.w.values())
 
 
@@ -237,16 +273,28 @@ def _prior_update(free_energy: sp.Expr) -> dict[sp.Symbol, sp.Expr]:
     return {s: sp.factor(update[s]) for s in ORDER_PARAMETERS}
 
 
-def _channel_average(theta: sp.Symbol, hidden: FieldLaw, idle: FieldLaw) -> ChannelAverage:
+def _channel_average(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw]) -> ChannelAverage:
     """d E[M] / d theta; G = -grad_w M by the envelope theorem, and M depends on V explicitly."""
     for b in BLOCKS:
         if theta == V[b]:
             return ChannelAverage(*[_explicit_rate(b, fields) for fields in (HIDDEN, IDLE)])
     parts = [
-        price_stein(law, {fields.w[b]: -fields.g[b] for b in BLOCKS}, theta)
-        for law, fields in ((hidden, HIDDEN), (idle, IDLE))
+        given_fields(price_stein(law, {fields.w[b]: -fields.g[b] for b in BLOCKS}, theta), law, fields)
+        for law, fields in zip(laws, (HIDDEN, IDLE), strict=True)
     ]
     return ChannelAverage(*parts)
+
+
+def given_fields(integrand: sp.Expr, law: FieldLaw, fields: TokenFields) -> sp.Expr:
+    """The integrand, linear in chi*, averaged over chi* given w with the weight g: E[chi* g | w] = (mu + s^2 S) gbar.
+
+    This is Stein's lemma in the conditional law N(mu, s^2) of chi*, S being d log gbar / d mu.
+    """
+    if CHI_STAR not in law.fields:
+        return integrand
+    conditional = law.marginal(CHI_STAR, fields.w["k"]).given(fields.w["k"])
+    replaced = conditional.mean[0] + conditional.covariance[0, 0] * fields.slope
+    return sp.factor_terms(sp.simplify(integrand.subs(CHI_STAR, replaced)))
 
 
 def _explicit_rate(block: str, fields: TokenFields) -> sp.Expr:
@@ -256,13 +304,16 @@ def _explicit_rate(block: str, fields: TokenFields) -> sp.Expr:
     return sp.simplify(rate.subs(prox, fields.w[block] + V[block] * fields.g[block]))
 
 
-def _derivative_form(theta: sp.Symbol, hidden: FieldLaw, idle: FieldLaw) -> ChannelAverage:
+def _derivative_form(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw]) -> ChannelAverage:
     """d E[M] / d theta by Price alone; it misses the jumps of a discontinuous prox."""
-    return ChannelAverage(*[_price(law, fields, theta) for law, fields in ((hidden, HIDDEN), (idle, IDLE))])
+    return ChannelAverage(*[_price(law, fields, theta) for law, fields in zip(laws, (HIDDEN, IDLE), strict=True)])
 
 
 def _price(law: FieldLaw, fields: TokenFields, theta: sp.Symbol) -> sp.Expr:
-    """-sum_i mean_i' G_i - (1/2) sum_ij C_ij' dG_i/dw_j, of each pair the G that exists, which depends on both."""
+    """-sum_i mean_i' G_i - (1/2) sum_ij C_ij' dG_i/dw_j, of each pair the G that exists, which depends on both.
+
+    The derivative in chi* falls on the weight, and is its slope.
+    """
     g = {fields.w[b]: fields.g[b] for b in BLOCKS}
     mean_rate, rate = law.mean.diff(theta), law.covariance.diff(theta)
     total = sp.Add(*[-mean_rate[i] * g[w] for i, w in enumerate(law.fields) if mean_rate[i] != 0])
@@ -270,8 +321,19 @@ def _price(law: FieldLaw, fields: TokenFields, theta: sp.Symbol) -> sp.Expr:
         for j, second in enumerate(law.fields):
             if rate[i, j] != 0:
                 of, by = (first, second) if first in g else (second, first)
-                total -= rate[i, j] / 2 * sp.Derivative(sp.Function(g[of].name)(by), by)
+                moved = sp.Derivative(sp.Function(g[of].name)(by), by)
+                total -= rate[i, j] / 2 * (fields.slope * g[of] if by == CHI_STAR else moved)
     return total
+
+
+def _location_reductions(place: Location) -> tuple[Reduction, ...]:
+    """What is averaged over chi* given w beforehand."""
+    told = {
+        "own": "chi* is averaged given w: gbar is a function of the hidden token's w_chi alone",
+        "ranked": "chi* is averaged given w: gbar is one integral over the noise of the largest of chi* + Gumbel",
+        "normalised": "chi* is sampled beside w, with the weight g itself",
+    }
+    return (Reduction("weight of the location", told[place.kind]),) if place.weighted else ()
 
 
 def reductions(found: Properties) -> tuple[Reduction, ...]:

@@ -9,9 +9,12 @@ from math import floor, isfinite
 import numpy as np
 
 from theory.errors import InputError
+from theory.lengths import Lengths
+from theory.task import Task
 from validation.attention import TokenMap
 from validation.measure import QUANTITIES, Risk, measure
 from validation.sampling import Array, Sampler
+from validation.scores import Scores, scores_of
 from validation.statistics import FALSE_ALARM, SHIFT, Comparison, QuantityTest, compare, holm
 from validation.training import Start, train
 
@@ -22,13 +25,21 @@ MOST_FAILURES = 0.1
 
 @dataclass(frozen=True)
 class Setting:
-    """The law of the data at every dimension, with alpha = N/D."""
+    """The law of the data at every dimension, with alpha = N/D; `scores` has one law for each length."""
 
-    tokens: int
+    lengths: Lengths
     alpha: float
     noise: float
-    score_mean: float
-    score_std: float = 1.0
+    scores: tuple[Scores, ...]
+    single: bool = False
+
+    @classmethod
+    def of(
+        cls, task: Task, lengths: Lengths, alpha: float, nu: float, noise: float, *, single: bool = False
+    ) -> Setting:
+        """The setting of a task at a signal nu, which is infinite where the task has that limit."""
+        scores = tuple(scores_of(task, nu, tokens) for tokens in lengths.tokens)
+        return cls(lengths, alpha, noise, scores, single)
 
     def __post_init__(self) -> None:
         if not (isfinite(self.alpha) and self.alpha > 0):
@@ -42,7 +53,7 @@ class Setting:
         """
         exact = self.alpha * dim
         samples = round(exact) if abs(exact - round(exact)) <= 1e-9 else floor(exact + rng.random())
-        return Sampler(self.tokens, dim, max(samples, 1), self.noise, self.score_mean, self.score_std)
+        return Sampler(self.lengths, dim, max(samples, 1), self.noise, self.scores, self.single)
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ def run(
     root_seed: int = 0,
     progress: Progress | None = None,
     *,
-    tolerance: float = 1e-6,
+    tolerance: float | None = None,
 ) -> Experiment:
     """Train `seeds` times at each dimension.
 
@@ -110,7 +121,7 @@ def run_one(
     seed: int,
     root_seed: int = 0,
     *,
-    tolerance: float = 1e-6,
+    tolerance: float | None = None,
 ) -> Mapping[str, float] | Failure:
     """The quantities of one training, or its failure."""
     data_rng, start_rng = streams(root_seed, dim, seed)

@@ -44,10 +44,10 @@ def measure(
     alpha train_loss + sum_b lambda_b q_b / 2, not from the optimiser's word.
     """
     overlaps = Overlaps.of(trained.k, trained.v, dataset.k_star, dataset.v_star)
-    residual = dataset.y - predictions(trained.k, trained.v, dataset.X, token_map)
-    train_loss = float(residual @ residual) / (2 * dataset.y.size)
+    residuals = [batch.y - predictions(trained.k, trained.v, batch, token_map) for batch in dataset.batches]
+    train_loss = sum(float(r @ r) for r in residuals) / (2 * dataset.samples)
     lambda_k, lambda_v = lambdas
-    alpha = dataset.y.size / dataset.k_star.size
+    alpha = dataset.samples / dataset.dim
     return {
         "test_risk": float(risk(overlaps)),
         "train_loss": train_loss,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
+from theory.lengths import Lengths
+from theory.task import task
 from validation.experiment import Setting
 from validation.measure import Overlaps
 from validation.sampling import Array
@@ -25,11 +27,21 @@ class GeneratedAttention:
 
     def sigma(self, chi: Array) -> Array:
         """sigma(chi), tokens along axis 0."""
-        return np.asarray(self.module.sigma(chi, self.params))
+        return np.asarray(self._kernel(chi).sigma(chi, self.params))
 
     def pullback(self, chi: Array, cotangent: Array) -> Array:
         """sum_l cotangent_l d sigma_l / d chi_j."""
-        return np.asarray(self.module.pullback(chi, cotangent, self.params))
+        return np.asarray(self._kernel(chi).pullback(chi, cotangent, self.params))
+
+    def _kernel(self, chi: Array) -> Any:
+        """The kernel of as many tokens as chi has rows."""
+        return next(kernel for kernel in self.module.KERNELS if kernel.tokens == chi.shape[0])
+
+    @property
+    def lengths(self) -> Lengths:
+        """The lengths that the module was generated for, with their probabilities."""
+        kernels = sorted(self.module.KERNELS, key=lambda kernel: int(kernel.tokens))
+        return Lengths(tuple(int(k.tokens) for k in kernels), tuple(float(k.share) for k in kernels))
 
     def risk(self, overlaps: Overlaps) -> float:
         """The exact test risk of an estimator with these overlaps."""
@@ -38,10 +50,9 @@ class GeneratedAttention:
         named = dict(zip(self.module.PARAMETERS, self.params, strict=True))
         return float(self.module.risk_of_overlaps(values, self.nu, self.noise, tol=1e-7, **named))
 
-    def setting(self, alpha: float) -> Setting:
-        """The law of the data: the hidden score's mean and variance are those of a student k = k*."""
-        mean, variance, _ = self.module.score_law(1.0, 1.0, self.nu)
-        return Setting(int(self.module.TOKENS), alpha, self.noise, float(mean), sqrt(float(variance)))
+    def setting(self, alpha: float, *, single: bool = False) -> Setting:
+        """The law of the data, from the task and the lengths that the module was generated for."""
+        return Setting.of(task(self.module.METADATA["task"]), self.lengths, alpha, self.nu, self.noise, single=single)
 
     def start(self, init: str) -> Start:
         """The informed start at the activation's own population optimum, or a random one."""

@@ -25,6 +25,7 @@ from codegen.oracle import evaluate
 from theory.activation import Activation
 from theory.analysis import Analysis, exchanged, known_values
 from theory.errors import Refusal
+from theory.lengths import lengths
 from theory.numeric import Program, Undefined, random_scores
 from theory.saddle import SaddleSystem, derive
 from theory.task import Task
@@ -124,13 +125,13 @@ def subject(act: Activation, setting: str | Task, tokens: int | None, found: Ana
     try:
         system = derive(act, setting, count)
     except Refusal:
-        # The kernels do not depend on the task; a task whose scores are not Gaussian has no solver yet.
+        # The kernels do not depend on the task, and a task may be beyond what the solver knows.
         return Subject(act, count, found, _kernels(derive(act, "spiked", count)), lambda _: None)
     made: dict[int, ModuleType | None] = {}
 
     def module(length: int) -> ModuleType | None:
         if length not in made:
-            made[length] = _module(replace(system, tokens=length))
+            made[length] = _module(replace(system, lengths=lengths(length)))
         return made[length]
 
     return Subject(act, count, found, _kernels(system), module)
@@ -391,7 +392,7 @@ class _Solver:
         self.averages = [self.quiet(c.averages, self.order) for c in self.channels]
 
     def _channel(self, nodes: int) -> Any:
-        dim = sum(self.module.dimensions(self.setting.params))
+        dim = sum(self.module.dimensions(self.setting))
         channel = self.module.ProxFreeChannel(self.module.lattice(dim, nodes, 0), self.setting)
         self.quiet(channel.adapt, self.order)
         return channel
@@ -422,7 +423,8 @@ def _solver(of: Subject) -> _Solver | Verdict:
     module = of.modules(min(of.tokens, SUITE_TOKENS))
     if module is None:
         return _not_applicable("no solver is generated for it")
-    if not module.dimensions(np.array([of.parameters[p] for p in module.PARAMETERS]))[0]:
+    values = np.array([of.parameters[p] for p in module.PARAMETERS])
+    if not module.dimensions(module.Setting(PHYSICS["nu"], PHYSICS["noise"], values))[0]:
         return _not_applicable("sigma does not depend on the scores")
     for width in WIDTHS:
         made = _Solver(of, module, width)

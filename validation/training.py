@@ -1,15 +1,16 @@
-"""Training by L-BFGS from an informed or a random start: hands on a `Trained`, which says if it converged."""
+"""Training from an informed, a random or a warm start: hands on a `Trained`, which says if it converged."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt
 
 import numpy as np
-from scipy.optimize import minimize
 
 from theory.errors import InputError
-from validation.attention import TokenMap, objective
+from validation.attention import Centre, TokenMap, objective
+from validation.methods import Lbfgs, Method, relative_gradient_norm
 from validation.sampling import Array, Dataset, sphere_frame
 
 
@@ -32,7 +33,7 @@ class Informed:
     def draw(self, rng: np.random.Generator, dataset: Dataset) -> Array:
         """The parameters (k0, v0)."""
         teachers = (dataset.k_star, dataset.v_star)
-        u_k, u_v = sphere_frame(rng, dataset.k_star.size, 2, orthogonal_to=teachers)
+        u_k, u_v = sphere_frame(rng, dataset.dim, 2, orthogonal_to=teachers)
         k = self.m_k * dataset.k_star + sqrt(max(self.q_k - self.m_k**2, 0.0)) * u_k
         v = self.m_v * dataset.v_star + sqrt(max(self.q_v - self.m_v**2, 0.0)) * u_v
         return np.concatenate([k, v])
@@ -50,10 +51,28 @@ class Random:
 
     def draw(self, rng: np.random.Generator, dataset: Dataset) -> Array:
         """The parameters (k0, v0)."""
-        return self.scale * rng.standard_normal(2 * dataset.k_star.size)
+        return self.scale * rng.standard_normal(2 * dataset.dim)
 
 
-Start = Informed | Random
+@dataclass(frozen=True, eq=False)
+class Warm:
+    """Start at the end of another training of the same dimension."""
+
+    k: Array
+    v: Array
+
+    def draw(self, rng: np.random.Generator, dataset: Dataset) -> Array:
+        """The parameters (k0, v0)."""
+        if self.k.size != dataset.dim or self.v.size != dataset.dim:
+            raise InputError("start", (self.k.size, self.v.size), f"vectors of the dimension {dataset.dim} of the data")
+        return np.concatenate([self.k, self.v])
+
+
+Start = Informed | Random | Warm
+LBFGS = Lbfgs()
+
+FIRST_CENTRE = 3e-3  # of the relative gradient norm
+FALL_TO_NEXT_CENTRE = 0.03
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +87,22 @@ class Trained:
     iterations: int
 
 
-def relative_gradient_norm(params: Array, value: float, gradient: Array) -> float:
-    """|gradient| sqrt(|params|^2 + D) / objective: the relative fall of the objective by a step of order one.
+class _Objective:
+    """The training objective of params; for data in single precision it is centred where the gradient gets small."""
 
-    Free of units and of the start. At curvatures of order one the error left in the overlaps is as small.
-    """
-    dim = params.size // 2
-    reach = sqrt(float(params @ params) + dim)
-    return float(np.linalg.norm(gradient)) * reach / max(value, np.finfo(float).tiny)
+    def __init__(self, dataset: Dataset, token_map: TokenMap, lambdas: tuple[float, float]) -> None:
+        self.dataset, self.token_map, self.lambdas = dataset, token_map, lambdas
+        self.single = any(batch.X.dtype != np.float64 for batch in dataset.batches)
+        self.centre: Centre | None = None
+        self.next_centre = FIRST_CENTRE
+
+    def __call__(self, params: Array) -> tuple[float, Array]:
+        """Value and gradient."""
+        value, gradient = objective(params, self.dataset, self.token_map, *self.lambdas, self.centre)
+        if self.single and (norm := relative_gradient_norm(params, value, gradient)) <= self.next_centre:
+            self.centre = Centre.at(params, self.dataset)
+            self.next_centre = norm * FALL_TO_NEXT_CENTRE
+        return value, gradient
 
 
 def train(
@@ -85,48 +112,40 @@ def train(
     start: Start,
     rng: np.random.Generator,
     *,
-    tolerance: float = 1e-6,
-    rounds: int = 6,
-    iterations: int = 5000,
+    method: Method = LBFGS,
+    tolerance: float | None = None,
 ) -> Trained:
     """Minimise the training objective until its relative gradient norm is at most the tolerance.
 
-    scipy stops early now and then (line search, rounding); each round starts it afresh from where it stopped.
+    The default tolerance is what the precision of the data allows: 1e-6 in double, 1e-5 in single.
     """
+    function = _Objective(dataset, token_map, lambdas)
+    if tolerance is None:
+        tolerance = 1e-5 if function.single else 1e-6
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        params, steps = start.draw(rng, dataset), 0
-        value, gradient = objective(params, dataset, token_map, *lambdas)
-        for _ in range(rounds):
-            if _settled(params, value, gradient, tolerance) or not isfinite(value):
-                break
-            params, used = _round(params, value, dataset, token_map, lambdas, tolerance, iterations)
-            steps += used
-            value, gradient = objective(params, dataset, token_map, *lambdas)
-        k, v = np.split(params, 2)
+        params, steps = method.minimise(function, start.draw(rng, dataset), tolerance)
+        value, gradient = function(params)
         norm = relative_gradient_norm(params, value, gradient)
-    return Trained(k, v, float(value), norm, _settled(params, value, gradient, tolerance), steps)
+    k, v = np.split(params, 2)
+    # A norm that is not a number is not small.
+    return Trained(k, v, float(value), norm, norm <= tolerance, steps)
 
 
-def _settled(params: Array, value: float, gradient: Array, tolerance: float) -> bool:
-    """Whether the gradient is small enough; a norm that is not a number never is."""
-    return relative_gradient_norm(params, value, gradient) <= tolerance
-
-
-def _round(
-    params: Array,
-    value: float,
+def train_path(
     dataset: Dataset,
+    samples: Sequence[int],
     token_map: TokenMap,
     lambdas: tuple[float, float],
-    tolerance: float,
-    iterations: int,
-) -> tuple[Array, int]:
-    """The point where one run of L-BFGS from params stops, and the iterations it took."""
-    # scipy's gtol is on the largest component; as a bound on all 2D of them it implies ours.
-    reach = sqrt(float(params @ params) + params.size / 2)
-    gtol = tolerance * value / (reach * sqrt(params.size))
-    options = {"maxiter": iterations, "maxfun": 2 * iterations, "maxcor": 20, "ftol": 0.0, "gtol": gtol}
-    found = minimize(
-        objective, params, args=(dataset, token_map, *lambdas), method="L-BFGS-B", jac=True, options=options
-    )
-    return np.asarray(found.x, dtype=np.float64), int(found.nit)
+    start: Start,
+    rng: np.random.Generator,
+    *,
+    method: Method = LBFGS,
+    tolerance: float | None = None,
+) -> tuple[Trained, ...]:
+    """Train on the first N sequences for each N in turn, each from where the one before ended."""
+    found: list[Trained] = []
+    for count in samples:
+        begin = start if not found else Warm(found[-1].k, found[-1].v)
+        part = dataset.first(count)
+        found.append(train(part, token_map, lambdas, begin, rng, method=method, tolerance=tolerance))
+    return tuple(found)

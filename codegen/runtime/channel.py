@@ -11,10 +11,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from codegen.runtime.fields import Fields, dimensions, field_factor, fields
-from codegen.runtime.kernel import Array, channel_rates, conjugates_from_rates, curvatures, gradient
+from codegen.runtime.kernel import Array, channel_rates, conjugates_from_rates
+from codegen.runtime.lengths import Setting
 from codegen.runtime.linear import add_identity, factor, solve_factored
+from codegen.runtime.location import WEIGHTED, location_at, location_dimensions
 from codegen.runtime.nodes import lattice, level_count
-from codegen.runtime.prox import BLOCK, global_prox, prox
+from codegen.runtime.prox import block_size, global_prox, prox
 
 RATES = 6
 
@@ -69,19 +71,16 @@ class Ladder(Channel, Protocol):
         """How many nodes a level has."""
 
 
-class Setting(NamedTuple):
-    """What an average depends on besides the order parameters."""
-
-    nu: float
-    noise: float
-    params: Array
+def node_dimensions(setting: Setting) -> int:
+    """Number of normals of a node: scores, values with the label, and chi* where its weight is sampled."""
+    return sum(dimensions(setting)) + location_dimensions(setting)
 
 
-def _integrands(order: Array, setting: Setting, at: Fields, chi: Array) -> Array:
-    """The six rates, M and the residual's loss, sample by sample: (8, n)."""
-    value, slope, sigmas, gain, residual_loss = gradient(chi, at.w_z, at.y, order[5], setting.params)
+def _integrands(order: Array, setting: Setting, at: Fields, chi: Array, slopes: tuple[Array, ...] = ()) -> Array:
+    """The six rates, M and the residual's loss, sample by sample: (8, n); slopes are those of the location's weight."""
+    value, slope, sigmas, gain, residual_loss = setting.kernel.gradient(chi, at.w_z, at.y, order[5], setting.params)
     g_chi, g_z = -slope, gain * sigmas
-    rates = channel_rates(order, setting.nu, setting.noise, *at, g_chi, g_z)
+    rates = channel_rates(order, setting.nu, setting.noise, *at, g_chi, g_z, *slopes)
     envelope = 0.5 * order[2] * (g_chi * g_chi).sum(axis=0) + value
     return np.stack([np.broadcast_to(r, at.y.shape) for r in (*rates, envelope, residual_loss)])
 
@@ -91,7 +90,7 @@ def _response_integrands(order: Array, setting: Setting, at: Fields, chi: Array)
 
     With A = (I + V_k H)^-1: kk = H A, kv = A C, vv = E - V_k C^T A C.
     """
-    h, c, e = curvatures(chi, at.w_z, at.y, order[5], setting.params)
+    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[5], setting.params)
     lower, pivots = factor(add_identity(order[2] * h))
     score = solve_factored(lower, pivots, h)
     mixed = solve_factored(lower, pivots, c)
@@ -100,9 +99,10 @@ def _response_integrands(order: Array, setting: Setting, at: Fields, chi: Array)
     return np.stack([*squares, np.einsum("iin->n", score)])
 
 
-def _blocks(count: int) -> Iterator[slice]:
-    for begin in range(0, count, BLOCK):
-        yield slice(begin, begin + BLOCK)
+def _blocks(count: int, setting: Setting) -> Iterator[slice]:
+    size = block_size(setting.tokens)
+    for begin in range(0, count, size):
+        yield slice(begin, begin + size)
 
 
 class ProxChannel:
@@ -121,7 +121,7 @@ class ProxChannel:
     @staticmethod
     def at_level(level: int, setting: Setting) -> ProxChannel:
         """On the lattice of a level."""
-        dim = sum(dimensions(setting.params))
+        dim = node_dimensions(setting)
         return ProxChannel(lattice(dim, level_count(dim, level), level), setting)
 
     def refined(self, level: int) -> ProxChannel:
@@ -130,36 +130,51 @@ class ProxChannel:
 
     def size(self, level: int) -> float:
         """How many nodes a level has."""
-        return level_count(sum(dimensions(self.setting.params)), level)
+        return level_count(node_dimensions(self.setting), level)
 
     def adapt(self, order: Array) -> None:
         """Nodes in w need no adapting."""
 
     def _prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
-        at = fields(field_factor(order, *self.setting), self.zeta)
+        at = fields(field_factor(order, self.setting), self.zeta)
         V = (float(order[2]), float(order[5]))
         if self.chi is None:
-            self.chi, self.failed = global_prox(at.w_chi, at, V, self.setting.params)
+            self.chi, self.failed = global_prox(at.w_chi, at, V, self.setting)
         else:
             move = global_prox if search else prox
-            self.chi, self.failed = move(self.chi, at, V, self.setting.params)
+            self.chi, self.failed = move(self.chi, at, V, self.setting)
         return at, self.chi
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters."""
         at, chi = self._prox_points(order, search)
-        total = np.zeros(RATES + 2)
-        for b in _blocks(self.weights.size):
-            total += _integrands(order, self.setting, at.at(b), chi[:, b]) @ self.weights[b]
+        total, mass = np.zeros(RATES + 2), 0.0
+        for b, weights, slopes in self._weighted(order, at):
+            total += _integrands(order, self.setting, at.at(b), chi[:, b], slopes) @ weights
+            mass += float(weights.sum())
         failed = self.failed / self.weights.size
+        total /= mass
         return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), 1.0, 0.0, failed)
+
+    def _weighted(self, order: Array, at: Fields) -> Iterator[tuple[slice, Array, tuple[Array, ...]]]:
+        """Blocks with their weights, the hidden location's included, and the slopes of its logarithm."""
+        location = location_at(order, self.setting) if WEIGHTED else None
+        first = self.zeta.shape[0] - location_dimensions(self.setting)
+        for b in _blocks(self.weights.size, self.setting):
+            if location is None:
+                yield b, self.weights[b], ()
+            else:
+                here = location.at(at.w_chi[:, b], self.zeta[first:, b])
+                yield b, self.weights[b] * here.value, (here.slopes,)
 
     def response(self, order: Array) -> Response:
         """Second derivatives of M on the smooth part of the prox."""
         at, chi = self._prox_points(order, False)
-        total = np.zeros(4)
-        for b in _blocks(self.weights.size):
-            total += _response_integrands(order, self.setting, at.at(b), chi[:, b]) @ self.weights[b]
+        total, mass = np.zeros(4), 0.0
+        for b, weights, _ in self._weighted(order, at):
+            total += _response_integrands(order, self.setting, at.at(b), chi[:, b]) @ weights
+            mass += float(weights.sum())
+        total /= mass
         return Response(total[:3], float(total[3]))
 
 
@@ -168,7 +183,7 @@ class Ensemble:
 
     name = "prox"
 
-    def __init__(self, channels: list[ProxChannel]) -> None:
+    def __init__(self, channels: list[Channel]) -> None:
         self.channels = channels
         self.members: list[Averages] = []
 

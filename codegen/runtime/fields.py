@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codegen.runtime.kernel import SHIFT_INVARIANT, TOKENS, Array, hidden_law, idle_law, row_sum
+from codegen.runtime.kernel import SHIFT_INVARIANT, Array, hidden_law, idle_law
+from codegen.runtime.lengths import Setting
 
 
 class FieldFactor(NamedTuple):
@@ -17,25 +18,25 @@ class FieldFactor(NamedTuple):
     value_factor: Array
 
 
-def dimensions(params: Array) -> tuple[int, int]:
+def dimensions(setting: Setting) -> tuple[int, int]:
     """Number of normals that the scores and the values (with the label) need."""
-    score = TOKENS - 1 if SHIFT_INVARIANT else TOKENS
-    value = TOKENS if row_sum(params) else TOKENS + 1
+    score = setting.tokens - 1 if SHIFT_INVARIANT else setting.tokens
+    value = setting.tokens if setting.row_sum else setting.tokens + 1
     return score, value
 
 
-def field_factor(order: Array, nu: float, noise: float, params: Array) -> FieldFactor:
+def field_factor(order: Array, setting: Setting) -> FieldFactor:
     """Factor the fields' covariance; along an invariance of M the fields are replaced by their conditional mean."""
-    mean, hidden = hidden_law(order, nu, noise)
+    tokens, total = setting.tokens, setting.row_sum
+    mean, hidden = hidden_law(order, setting.nu, setting.noise)
     _, idle = idle_law(order)
-    score = np.diag(np.r_[hidden[0, 0], np.full(TOKENS - 1, idle[0, 0])])
-    value = np.diag(np.r_[hidden[1, 1], np.full(TOKENS - 1, idle[1, 1]), hidden[2, 2]])
+    score = np.diag(np.r_[hidden[0, 0], np.full(tokens - 1, idle[0, 0])])
+    value = np.diag(np.r_[hidden[1, 1], np.full(tokens - 1, idle[1, 1]), hidden[2, 2]])
     value[0, -1] = value[-1, 0] = hidden[1, 2]
-    total = row_sum(params)
     return FieldFactor(
-        score_mean=np.r_[mean[0], np.zeros(TOKENS - 1)],
-        score_factor=reduced_factor(score, np.ones(TOKENS) if SHIFT_INVARIANT else None),
-        value_factor=reduced_factor(value, np.r_[np.ones(TOKENS), total] if total else None),
+        score_mean=np.r_[mean[0], np.zeros(tokens - 1)],
+        score_factor=reduced_factor(score, np.ones(tokens) if SHIFT_INVARIANT else None),
+        value_factor=reduced_factor(value, np.r_[np.ones(tokens), total] if total else None),
     )
 
 
@@ -55,7 +56,7 @@ def _complement(direction: Array) -> Array:
 
 
 class Fields(NamedTuple):
-    """w_chi and w_z of shape (TOKENS, n) and y of shape (n,)."""
+    """w_chi and w_z of shape (L, n) and y of shape (n,)."""
 
     w_chi: Array
     w_z: Array
@@ -70,5 +71,5 @@ def fields(law: FieldFactor, zeta: Array) -> Fields:
     """The fields at the nodes zeta."""
     split = law.score_factor.shape[1]
     w_chi = law.score_mean[:, None] + law.score_factor @ zeta[:split]
-    values = law.value_factor @ zeta[split:]
+    values = law.value_factor @ zeta[split : split + law.value_factor.shape[1]]
     return Fields(w_chi, values[:-1], values[-1])

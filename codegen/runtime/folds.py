@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codegen.runtime.channel import RATES, Averages, Response, Setting, _blocks, _integrands, _response_integrands
-from codegen.runtime.fields import Fields, dimensions, field_factor
-from codegen.runtime.kernel import Array, hessian
+from codegen.runtime.channel import RATES, Averages, Response, _blocks, _integrands, _response_integrands
+from codegen.runtime.fields import Fields, dimensions
+from codegen.runtime.kernel import Array
+from codegen.runtime.lengths import Setting
+from codegen.runtime.location import location_dimensions
 from codegen.runtime.nodes import lattice
-from codegen.runtime.proxfree import ScoreFrame
+from codegen.runtime.proxfree import ScoreFrame, frame_at
 
 ROW_REACH = 8.0
 ROW_BLOCK = 512
@@ -52,15 +54,15 @@ class FoldedChannel:
     def __init__(self, level: int, setting: Setting) -> None:
         self.setting = setting
         self.level = level
-        dim = dimensions(setting.params)[1]
+        dim = dimensions(setting)[1]
         self.zeta, self.weights = lattice(dim, self.rows(dim, level), 500 + level)
         self.count = self.columns(level)
 
     @staticmethod
     def applies(setting: Setting) -> bool:
         """Whether the scores have one dimension, and the values few enough for a lattice."""
-        score, value = dimensions(setting.params)
-        return score == 1 and value <= 3
+        score, value = dimensions(setting)
+        return score == 1 and value <= 3 and not location_dimensions(setting)
 
     @staticmethod
     def rows(dim: int, level: int) -> float:
@@ -87,7 +89,9 @@ class FoldedChannel:
         """All averages at these order parameters; nothing is searched for."""
         total, folded = np.zeros(RATES + 3), 0.0
         for part in self._parts(order):
-            terms = np.vstack([_integrands(order, self.setting, part.at, part.chi), np.ones(part.weights.size)])
+            terms = np.vstack(
+                [_integrands(order, self.setting, part.at, part.chi, part.slopes), np.ones(part.weights.size)]
+            )
             total += terms @ part.weights
             folded += part.folded
         rates, (envelope, train_loss, mass) = total[:RATES], map(float, total[RATES:])
@@ -101,7 +105,7 @@ class FoldedChannel:
         return Response(total[:3], float(total[3]))
 
     def _parts(self, order: Array) -> list[_Part]:
-        frame = ScoreFrame.of(field_factor(order, *self.setting))
+        frame = frame_at(order, self.setting)
         values = frame.law.value_factor @ self.zeta
         parts = []
         for begin in range(0, self.weights.size, ROW_BLOCK):
@@ -119,6 +123,7 @@ class _Part(NamedTuple):
     chi: Array
     weights: Array
     folded: float
+    slopes: tuple[Array, ...]
 
 
 class _Rows(NamedTuple):
@@ -136,10 +141,10 @@ class _Rows(NamedTuple):
         out = np.empty((3, flat.size))
         span = self.frame.span[:, 0]
         scale = self.order[2] / (span @ span)
-        for b in _blocks(flat.size):
+        for b in _blocks(flat.size, self.setting):
             chi = self.frame.point(flat[None, b])
             where = flat_row[b]
-            value, slope, curvature = hessian(
+            value, slope, curvature = self.setting.kernel.hessian(
                 chi, self.w_z[:, where], self.y[where], self.order[5], self.setting.params
             )
             out[0, b] = 0.5 * flat[b] ** 2 + scale * value
@@ -155,6 +160,10 @@ class _Rows(NamedTuple):
         step = (ends[1] - ends[0]) / (count - 1)
         line = self.line(rows[:, None], grid)
         folding = np.where(line.rate < 0.0, -line.rate, 0.0) * _normal(line.tau)
+        if self.frame.location is not None:
+            where = np.nonzero(folding)
+            fields = self.frame.field(line.tau[where][None])
+            folding[where] *= self.frame.location.at(fields, np.empty((0, fields.shape[1]))).value
         bent = np.flatnonzero(line.rate.min(axis=1) <= NEARLY_FOLDED)
         plain = np.setdiff1d(rows, bent)
         length = np.broadcast_to(step[plain, None], (plain.size, count)).ravel()
@@ -205,15 +214,21 @@ class _Rows(NamedTuple):
         found: list[_Part] = []
         span = self.frame.span[:, 0]
         scale = self.order[2] / (span @ span)
-        for b in _blocks(nodes.u.size):
+        for b in _blocks(nodes.u.size, self.setting):
             row, u = nodes.row[b], nodes.u[b]
             chi = self.frame.point(u[None])
             w_z, y = self.w_z[:, row], self.y[row]
-            _, slope, curvature = hessian(chi, w_z, y, self.order[5], self.setting.params)
+            _, slope, curvature = self.setting.kernel.hessian(chi, w_z, y, self.order[5], self.setting.params)
             tau = u + scale * (span @ slope)
             rate = 1.0 + scale * np.einsum("l,lmn,m->n", span, curvature, span)
             weight = weights[row] * nodes.length[b] * rate * _normal(tau)
-            found.append(_Part(Fields(self.frame.field(tau[None]), w_z, y), chi, weight, folded if not found else 0.0))
+            w_chi = self.frame.field(tau[None])
+            slopes: tuple[Array, ...] = ()
+            if self.frame.location is not None:
+                here = self.frame.location.at(w_chi, np.empty((0, u.size)))
+                weight, slopes = weight * here.value, (here.slopes,)
+            part = _Part(Fields(w_chi, w_z, y), chi, weight, folded if not found else 0.0, slopes)
+            found.append(part)
         return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from codegen.runtime.kernel import DEFAULTS, PARAMETERS, Array
+from codegen.runtime.kernel import DEFAULTS, HARD_LIMIT, PARAMETERS, Array
 
 ORDER_NAMES = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
 CONJUGATE_NAMES = ("mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")
@@ -19,10 +19,17 @@ def check_number(name: str, value: float, allowed: str, valid: bool) -> None:
         raise ValueError(f"{name}: got {value!r}, allowed is {allowed}")
 
 
+def check_signal(nu: float) -> None:
+    """The signal strength; infinite where the task has a limit."""
+    if HARD_LIMIT and isinstance(nu, float) and nu == math.inf:
+        return
+    check_number("nu", nu, "a finite number, 0 or above" + (", or inf" if HARD_LIMIT else ""), nu >= 0)
+
+
 def check_setting(alpha: float, nu: float, noise: float, lambda_k: float, lambda_v: float) -> None:
     """The ranges of the physical arguments."""
     check_number("alpha", alpha, "a finite number above 0", alpha > 0)
-    check_number("nu", nu, "a finite number, 0 or above", nu >= 0)
+    check_signal(nu)
     check_number("noise", noise, "a finite number, 0 or above", noise >= 0)
     check_number("lambda_k", lambda_k, "a finite number, 0 or above", lambda_k >= 0)
     check_number("lambda_v", lambda_v, "a finite number, 0 or above", lambda_v >= 0)

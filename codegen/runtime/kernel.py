@@ -7,30 +7,31 @@ Arrays have the tokens along axis 0 and the samples along axis 1; the hidden tok
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from codegen.runtime.lengths import Kernel
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
-TOKENS: int
 PARAMETERS: tuple[str, ...]
 DEFAULTS: dict[str, float]
 METADATA: dict[str, Any]
+KERNELS: tuple[Kernel, ...]
 SHIFT_INVARIANT: bool
 ELEMENTWISE: bool
 EVEN_LOSS: bool
 MOMENTS: int
-row_sum: Callable[[Array], float | None]
+LOCATION: str
+HARD_LIMIT: int
+own_log_weight: Callable[[Array, float], Array]
+own_slope: Callable[[Array, float], Array]
+ranking_slope: Callable[[float], float]
 hidden_law: Callable[[Array, float, float], tuple[Array, Array]]
 idle_law: Callable[[Array], tuple[Array, Array]]
-sigma: Callable[[Array, Array], Array]
-loss: Callable[[Array, Array, Array, float, Array], Array]
-gradient: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array, Array, Array]]
-hessian: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
-expansion: Callable[[Array, Array, Array, float, Array], tuple[Any, ...]]
-curvatures: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
-channel_rates: Callable[[Array, float, float, Array, Array, Array, Array, Array], tuple[Array, ...]]
+channel_rates: Callable[..., tuple[Array, ...]]
 channel_moments: Callable[..., Array]
 rates_from_moments: Callable[[Array, float, float, Array], Array]
 conjugates_from_rates: Callable[[Array, float], Array]
@@ -40,4 +41,4 @@ free_energy_gradient: Callable[[Array, Array, float, float, float, Array], Array
 risk_on_manifold: Callable[[float, float, float, float, float], float]
 best_value_overlap: Callable[[float, float], float]
 score_law: Callable[[float, float, float], tuple[float, float, float]]
-overlap_risk_terms: Callable[[Array, float, float, Array, Array], Array]
+overlap_risk_terms: Callable[..., Array]

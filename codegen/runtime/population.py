@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,15 +12,18 @@ from scipy import special
 from codegen.runtime.inputs import parameter_values
 from codegen.runtime.kernel import (
     ELEMENTWISE,
+    HARD_LIMIT,
+    KERNELS,
+    LOCATION,
     SHIFT_INVARIANT,
-    TOKENS,
     Array,
     best_value_overlap,
     overlap_risk_terms,
     risk_on_manifold,
     score_law,
-    sigma,
 )
+from codegen.runtime.lengths import Setting
+from codegen.runtime.location import WEIGHTED, location_at, location_dimensions, teacher_weight
 from codegen.runtime.nodes import lattice, sobol
 
 LATTICE_DIMENSIONS = 7
@@ -27,6 +31,8 @@ POPULATION_SCRAMBLES = 8
 POPULATION_LOG2 = 13
 POPULATION_COVERAGE = 0.9995
 POPULATION_BLOCK = 16384
+LARGEST_POPULATION = 2**18
+OVERLAP_LOG2 = 12
 
 
 class PopulationAverages(NamedTuple):
@@ -37,6 +43,11 @@ class PopulationAverages(NamedTuple):
     error: float
 
 
+def settings_of(nu: float, noise: float, params: Array) -> tuple[Setting, ...]:
+    """One setting for every length."""
+    return tuple(Setting(float(nu), float(noise), params, kernel) for kernel in KERNELS)
+
+
 @lru_cache(maxsize=POPULATION_SCRAMBLES)
 def _score_nodes(dim: int, count: int, seed: int) -> tuple[Array, Array]:
     if dim > LATTICE_DIMENSIONS:
@@ -44,64 +55,98 @@ def _score_nodes(dim: int, count: int, seed: int) -> tuple[Array, Array]:
     return lattice(dim, count, seed)
 
 
-def _sigma_moments(law: tuple[float, float, float], params: Array, count: int, seed: int) -> Array:
-    """A and B on one set of nodes; element-wise activations need one dimension, shift-invariant ones L - 1."""
-    mean, hidden_variance, idle_variance = law
-    scale = np.sqrt(np.r_[hidden_variance, np.full(TOKENS - 1, idle_variance)])
-    if ELEMENTWISE:
+def _parts(count: int) -> Iterator[slice]:
+    for begin in range(0, count, POPULATION_BLOCK):
+        yield slice(begin, begin + POPULATION_BLOCK)
+
+
+def _one_token(setting: Setting) -> bool:
+    """Whether the averages are sums of one-token ones: no activation and no weight couples the tokens."""
+    return ELEMENTWISE and LOCATION in ("gaussian", "own")
+
+
+def _population_dimensions(setting: Setting) -> int:
+    """Dimension of the averages: one where they factorise, one less than the tokens where sigma is shift invariant."""
+    if _one_token(setting):
+        return 1
+    return setting.tokens - SHIFT_INVARIANT + location_dimensions(setting)
+
+
+def _sigma_moments(m_k: float, q_k: float, setting: Setting, count: int, seed: int) -> Array:
+    """A and B on one set of nodes."""
+    tokens, sigma = setting.tokens, setting.kernel.sigma
+    mean, hidden_variance, idle_variance = (0.0, q_k, q_k) if WEIGHTED else score_law(m_k, q_k, setting.nu)
+    location = location_at(np.array([m_k, q_k]), setting) if WEIGHTED else None
+    scale = np.sqrt(np.r_[hidden_variance, np.full(tokens - 1, idle_variance)])
+    if _one_token(setting):
         zeta, weights = _score_nodes(1, count, seed)
-        chi = np.zeros((TOKENS, weights.size)) + scale[:, None] * zeta
+        chi = np.zeros((tokens, weights.size)) + scale[:, None] * zeta
         chi[0] += mean
-        sigmas = sigma(chi, params)
-        return np.array([sigmas[0] @ weights, (sigmas * sigmas).sum(axis=0) @ weights])
-    frame = np.eye(TOKENS)
+        sigmas = sigma(chi, setting.params)
+        first = weights if location is None else weights * location.at(chi, np.empty((0, weights.size))).value
+        squares = sigmas * sigmas
+        hidden = np.array([sigmas[0] @ first, squares[0] @ first]) / first.sum()
+        return np.asarray(hidden + np.array([0.0, squares[1:].sum(axis=0) @ weights]))
+    frame = np.eye(tokens)
     if SHIFT_INVARIANT:
-        differences = np.c_[-np.ones(TOKENS - 1), np.eye(TOKENS - 1)]
+        # As for the fields, the scores less their mean: what a weight is conditioned on.
+        differences = np.c_[-np.ones(tokens - 1), np.eye(tokens - 1)]
         spread = differences * scale
-        frame = np.r_[np.zeros((1, TOKENS - 1)), np.linalg.cholesky(spread @ spread.T)]
-        scale = np.ones(TOKENS)
-    if frame.shape[1] == 0:
-        constant = sigma(np.zeros((1, 1)), params)[0, 0]
+        frame = np.r_[np.zeros((1, tokens - 1)), np.linalg.cholesky(spread @ spread.T)]
+        frame = frame - frame.mean(axis=0) if WEIGHTED else frame
+        scale = np.ones(tokens)
+    split = frame.shape[1]
+    if split == 0:
+        constant = sigma(np.zeros((1, 1)), setting.params)[0, 0]
         return np.array([constant, constant * constant])
-    zeta, weights = _score_nodes(frame.shape[1], count, seed)
-    total = np.zeros(2)
-    for begin in range(0, weights.size, POPULATION_BLOCK):
-        b = slice(begin, begin + POPULATION_BLOCK)
-        chi = scale[:, None] * (frame @ zeta[:, b])
+    zeta, weights = _score_nodes(split + location_dimensions(setting), count, seed)
+    total, mass = np.zeros(2), 0.0
+    for b in _parts(weights.size):
+        chi = scale[:, None] * (frame @ zeta[:split, b])
         chi[0] += mean
-        sigmas = sigma(chi, params)
-        total += [sigmas[0] @ weights[b], (sigmas * sigmas).sum(axis=0) @ weights[b]]
-    return total
+        sigmas = sigma(chi, setting.params)
+        here = weights[b] if location is None else weights[b] * location.at(chi, zeta[split:, b]).value
+        total += [sigmas[0] @ here, (sigmas * sigmas).sum(axis=0) @ here]
+        mass += float(here.sum())
+    return total / mass
 
 
-def population_averages(m_k: float, q_k: float, nu: float, params: Array, tol: float = 1e-13) -> PopulationAverages:
-    """A and B, nodes doubled until two shifted rules agree; the error bounds both.
+def population_averages(m_k: float, q_k: float, settings: Sequence[Setting], tol: float = 1e-13) -> PopulationAverages:
+    """A and B over all lengths; the error bounds both."""
+    found = [_averages_of_length(m_k, max(q_k, 1e-300), s, tol) for s in settings]
+    shares = np.array([s.kernel.share for s in settings])
+    return PopulationAverages(
+        *(float(shares @ [getattr(f, name) for f in found]) for name in PopulationAverages._fields)
+    )
+
+
+def _averages_of_length(m_k: float, q_k: float, setting: Setting, tol: float) -> PopulationAverages:
+    """A and B of one length, nodes doubled until two shifted rules agree.
 
     In many dimensions, the mean over scrambled Sobol sets, with a t bound from their scatter.
     """
-    law = score_law(m_k, max(q_k, 1e-300), nu)
-    dim = 1 if ELEMENTWISE else TOKENS - SHIFT_INVARIANT
+    dim = _population_dimensions(setting)
     if dim > LATTICE_DIMENSIONS:
-        sets = np.array([_sigma_moments(law, params, 2**POPULATION_LOG2, s) for s in range(POPULATION_SCRAMBLES)])
+        sets = np.array([_sigma_moments(m_k, q_k, setting, 2**POPULATION_LOG2, s) for s in range(POPULATION_SCRAMBLES)])
         spread = float(sets.std(axis=0, ddof=1).max()) / np.sqrt(POPULATION_SCRAMBLES)
         bound = float(special.stdtrit(POPULATION_SCRAMBLES - 1, POPULATION_COVERAGE)) * spread
         return PopulationAverages(float(sets[:, 0].mean()), float(sets[:, 1].mean()), bound)
-    count, limit = 64 * 4 ** min(dim, 4), 2**18
-    previous = _sigma_moments(law, params, count, 1)
+    count = 64 * 4 ** min(dim, 4)
+    previous = _sigma_moments(m_k, q_k, setting, count, 1)
     while True:
-        current = _sigma_moments(law, params, 2 * count, 2)
+        current = _sigma_moments(m_k, q_k, setting, 2 * count, 2)
         gap = float(np.abs(current - previous).max())
-        if gap <= tol or count >= limit or not np.isfinite(gap):
+        if gap <= tol or count >= LARGEST_POPULATION or not np.isfinite(gap):
             return PopulationAverages(float(current[0]), float(current[1]), 2.0 * gap + 1e-15)
         previous, count = current, 2 * count
 
 
-def _population_risk(order: Array, nu: float, noise: float, params: Array, tol: float = 1e-13) -> tuple[float, float]:
+def _population_risk(order: Array, settings: Sequence[Setting], tol: float = 1e-13) -> tuple[float, float]:
     """The risk on the manifold and a bound on its quadrature error."""
     m_k, q_k, m_v, q_v = order
-    found = population_averages(m_k, q_k, nu, params, tol)
+    found = population_averages(m_k, q_k, settings, tol)
     error = found.error * (2.0 * abs(m_v) + abs(q_v))
-    return float(risk_on_manifold(m_v, q_v, noise, found.A, found.B)), float(error)
+    return float(risk_on_manifold(m_v, q_v, settings[0].noise, found.A, found.B)), float(error)
 
 
 def informed_overlaps(nu: float, params: Array) -> Array:
@@ -112,40 +157,83 @@ def informed_overlaps(nu: float, params: Array) -> Array:
     slack, cap = 1.05, 6.0
     grid = np.geomspace(0.05, cap, 25)
     grid = np.r_[-grid[::-1], grid]
+    settings = settings_of(nu, 0.0, params)
 
     def gain(m_k: float) -> float:
-        law = score_law(m_k, slack * m_k * m_k, nu)
-        a, b = _sigma_moments(law, params, 64 * 4 ** min(1 if ELEMENTWISE else TOKENS - SHIFT_INVARIANT, 3), 1)
+        found = [
+            s.kernel.share * _sigma_moments(m_k, slack * m_k * m_k, s, 64 * 4 ** min(_population_dimensions(s), 3), 1)
+            for s in settings
+        ]
+        a, b = np.sum(found, axis=0)
         return float(a * a / b) if np.isfinite(a) and np.isfinite(b) and b > 0.0 else -np.inf
 
     gains = np.array([gain(m) for m in grid])
     m_k = float(grid[int(np.argmax(gains))])
-    found = population_averages(m_k, slack * m_k * m_k, nu, params, tol=1e-6)
+    found = population_averages(m_k, slack * m_k * m_k, settings, tol=1e-6)
     m_v = float(best_value_overlap(found.A, found.B))
     return np.array([m_k, slack * m_k * m_k, m_v, slack * m_v * m_v + 1e-6])
 
 
 def risk_of_overlaps(overlaps: Array, nu: float, noise: float = 0.0, tol: float = 1e-9, **parameters: float) -> float:
     """E (y - f)^2 from (m_k, q_k, m_v, q_v, k.v*/D, v.k*/D, k.v/D), exact at finite D for normalised teachers."""
-    params = parameter_values(parameters)
+    settings = settings_of(nu, noise, parameter_values(parameters))
     overlaps = np.asarray(overlaps, dtype=float)
-    mean, hidden_variance, idle_variance = score_law(overlaps[0], overlaps[1], nu)
-    scale = np.sqrt(np.r_[hidden_variance, np.full(TOKENS - 1, idle_variance)])
+    found = [(_weighted_risk if WEIGHTED else _gaussian_risk)(overlaps, s, tol) for s in settings]
+    return float(np.array([s.kernel.share for s in settings]) @ found)
+
+
+def _gaussian_risk(overlaps: Array, setting: Setting, tol: float) -> float:
+    """The risk of one length where the scores are Gaussian: nodes doubled until two rules agree."""
+    mean, hidden_variance, idle_variance = score_law(overlaps[0], overlaps[1], setting.nu)
+    scale = np.sqrt(np.r_[hidden_variance, np.full(setting.tokens - 1, idle_variance)])
 
     def average(count: int, seed: int) -> float:
-        zeta, weights = _score_nodes(TOKENS, count, seed)
+        zeta, weights = _score_nodes(setting.tokens, count, seed)
         total = 0.0
-        for begin in range(0, weights.size, POPULATION_BLOCK):
-            b = slice(begin, begin + POPULATION_BLOCK)
+        for b in _parts(weights.size):
             chi = scale[:, None] * zeta[:, b]
             chi[0] += mean
-            total += float(overlap_risk_terms(overlaps, nu, noise, chi, sigma(chi, params)) @ weights[b])
+            total += float(_risk_terms(overlaps, setting, chi) @ weights[b])
         return total
 
-    count = 64 * 4 ** min(TOKENS, 4)
+    count = 64 * 4 ** min(setting.tokens, 4)
     previous = average(count, 1)
     while True:
         current = average(2 * count, 2)
-        if abs(current - previous) <= tol or count >= 2**18:
+        if abs(current - previous) <= tol or count >= LARGEST_POPULATION:
             return current
         previous, count = current, 2 * count
+
+
+def _weighted_risk(overlaps: Array, setting: Setting, tol: float) -> float:
+    """The risk on the manifold, and what the cross overlaps, which are small, add to it on common Sobol nodes."""
+    m_k, q_k = overlaps[:2]
+    on, _ = _population_risk(overlaps[:4], (setting,), tol)
+    zeta, _ = _score_nodes_twice(setting.tokens)
+    stars, xi = np.split(zeta, 2)
+    if np.isinf(setting.nu):
+        stars = _winner_first(stars)
+    chi = m_k * stars + np.sqrt(max(q_k - m_k * m_k, 0.0)) * xi
+    weights = teacher_weight(stars, setting)
+    flat = np.r_[overlaps[:4], np.zeros(3)]
+    gap = _risk_terms(overlaps, setting, chi, stars) - _risk_terms(flat, setting, chi, stars)
+    return on + float(gap @ weights / weights.sum())
+
+
+@lru_cache(maxsize=8)
+def _score_nodes_twice(tokens: int) -> tuple[Array, Array]:
+    return sobol(2 * tokens, OVERLAP_LOG2, 11)
+
+
+def _winner_first(stars: Array) -> Array:
+    """The scores with the largest (or smallest) exchanged with the first."""
+    winner = np.argmax(HARD_LIMIT * stars, axis=0)
+    every = np.arange(stars.shape[1])
+    moved = stars.copy()
+    moved[0], moved[winner, every] = stars[winner, every], stars[0]
+    return moved
+
+
+def _risk_terms(overlaps: Array, setting: Setting, chi: Array, *stars: Array) -> Array:
+    sigmas = setting.kernel.sigma(chi, setting.params)
+    return np.asarray(overlap_risk_terms(overlaps, setting.nu, setting.noise, chi, sigmas, *stars))

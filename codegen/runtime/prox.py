@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from codegen.runtime.fields import Fields
-from codegen.runtime.kernel import SHIFT_INVARIANT, TOKENS, Array, hessian, loss
+from codegen.runtime.kernel import SHIFT_INVARIANT, Array
+from codegen.runtime.lengths import Setting
 from codegen.runtime.linear import add_identity, factor, solve_factored
 
-BLOCK = max(128, min(4096, 2**17 // TOKENS**2))
 NEWTON_STEPS = 80
 STEP_TOLERANCE = 1e-12
 NEWTON_TOLERANCE = 1e-8
@@ -19,30 +19,37 @@ NEAR = (0.1, 0.2, 0.32, 0.45)
 FAR = (0.58, 0.72, 0.86, 1.0)
 
 
-def objective(chi: Array, at: Fields, V: tuple[float, float], params: Array) -> Array:
+def block_size(tokens: int) -> int:
+    """How many samples with their Hessians stay in the cache."""
+    return max(128, min(4096, 2**17 // tokens**2))
+
+
+def objective(chi: Array, at: Fields, V: tuple[float, float], setting: Setting) -> Array:
     """|chi - w_chi|^2 / (2 V_k) + loss, infinite where it is not a number."""
     with np.errstate(all="ignore"):
-        value = ((chi - at.w_chi) ** 2).sum(axis=0) / (2.0 * V[0]) + loss(chi, at.w_z, at.y, V[1], params)
+        distance = ((chi - at.w_chi) ** 2).sum(axis=0) / (2.0 * V[0])
+        value = distance + setting.kernel.loss(chi, at.w_z, at.y, V[1], setting.params)
     return np.where(np.isnan(value), np.inf, value)
 
 
-def prox(start: Array, at: Fields, V: tuple[float, float], params: Array) -> tuple[Array, int]:
+def prox(start: Array, at: Fields, V: tuple[float, float], setting: Setting) -> tuple[Array, int]:
     """A local minimiser of the objective per sample, by Newton's method from `start`; and how many did not converge."""
     chi = start.copy()
     failed = 0
-    for begin in range(0, chi.shape[1], BLOCK):
-        part = slice(begin, begin + BLOCK)
-        failed += _prox_block(chi[:, part], at.at(part), V, params)
+    size = block_size(setting.tokens)
+    for begin in range(0, chi.shape[1], size):
+        part = slice(begin, begin + size)
+        failed += _prox_block(chi[:, part], at.at(part), V, setting)
     return chi, failed
 
 
-def _prox_block(chi: Array, at: Fields, V: tuple[float, float], params: Array) -> int:
+def _prox_block(chi: Array, at: Fields, V: tuple[float, float], setting: Setting) -> int:
     """Newton in place on one block, only over the samples that still move; returns the number left unconverged."""
     active = np.arange(chi.shape[1])
     for _ in range(NEWTON_STEPS):
         point, here = chi[:, active], at.at(active)
         with np.errstate(all="ignore"):
-            _, slope, curvature = hessian(point, here.w_z, here.y, V[1], params)
+            _, slope, curvature = setting.kernel.hessian(point, here.w_z, here.y, V[1], setting.params)
             slope = point - here.w_chi + V[0] * slope
             lower, pivots = factor(add_identity(V[0] * curvature), floor=SMALLEST_PIVOT)
             step = -solve_factored(lower, pivots, slope)
@@ -51,7 +58,7 @@ def _prox_block(chi: Array, at: Fields, V: tuple[float, float], params: Array) -
         size = np.abs(step).max(axis=0)
         risky = np.flatnonzero((size > TRUSTED_STEP) | (pivots.min(axis=0) < TRUSTED_PIVOT))
         if risky.size:
-            step[:, risky] = _backtracked(point[:, risky], step[:, risky], slope[:, risky], here.at(risky), V, params)
+            step[:, risky] = _backtracked(point[:, risky], step[:, risky], slope[:, risky], here.at(risky), V, setting)
         chi[:, active] = point + step
         quadratic = pivots.min(axis=0) >= TRUSTED_PIVOT
         enough = np.where(quadratic, NEWTON_TOLERANCE, STEP_TOLERANCE)
@@ -62,15 +69,17 @@ def _prox_block(chi: Array, at: Fields, V: tuple[float, float], params: Array) -
     return int(active.size)
 
 
-def _backtracked(point: Array, step: Array, slope: Array, at: Fields, V: tuple[float, float], params: Array) -> Array:
+def _backtracked(
+    point: Array, step: Array, slope: Array, at: Fields, V: tuple[float, float], setting: Setting
+) -> Array:
     """The step halved until the objective falls enough, sample by sample, without a Python loop over samples."""
     step = step.copy()
-    before = objective(point, at, V, params)
+    before = objective(point, at, V, setting)
     descent = (slope * step).sum(axis=0) / V[0]
     allowance = 1e-14 * np.abs(before)
     pending = np.arange(point.shape[1])
     for _ in range(40):
-        after = objective(point[:, pending] + step[:, pending], at.at(pending), V, params)
+        after = objective(point[:, pending] + step[:, pending], at.at(pending), V, setting)
         worse = ~(after <= before[pending] + 1e-4 * descent[pending] + allowance[pending])
         pending = pending[worse]
         if not pending.size:
@@ -80,37 +89,38 @@ def _backtracked(point: Array, step: Array, slope: Array, at: Fields, V: tuple[f
     return step
 
 
-def global_prox(start: Array, at: Fields, V: tuple[float, float], params: Array) -> tuple[Array, int]:
+def global_prox(start: Array, at: Fields, V: tuple[float, float], setting: Setting) -> tuple[Array, int]:
     """The best of several local minimisers, and how many samples did not converge.
 
     The loss is not negative, so a better point than chi lies within sqrt(2 V_k objective(chi)) of w_chi: the search
     looks along the token directions inside that ball, near and far, and runs Newton from the best points it sees.
     """
-    chi, failed = prox(start, at, V, params)
-    best = objective(chi, at, V, params)
+    chi, failed = prox(start, at, V, setting)
+    best = objective(chi, at, V, setting)
     reach = np.sqrt(2.0 * V[0] * np.where(np.isfinite(best), best, 1.0))
-    scans = [_scan(at, V, params, sign * reach, part) for sign in (1.0, -1.0) for part in (NEAR, FAR)]
+    scans = [_scan(at, V, setting, sign * reach, part) for sign in (1.0, -1.0) for part in (NEAR, FAR)]
     for candidates in (*scans, at.w_chi):
-        other, _ = prox(candidates, at, V, params)
-        value = objective(other, at, V, params)
+        other, _ = prox(candidates, at, V, setting)
+        value = objective(other, at, V, setting)
         better = value < best - 1e-10 * (1e-3 + np.abs(best))
         chi[:, better], best[better] = other[:, better], value[better]
     return chi, failed
 
 
-def _scan(at: Fields, V: tuple[float, float], params: Array, reach: Array, fractions: tuple[float, ...]) -> Array:
+def _scan(at: Fields, V: tuple[float, float], setting: Setting, reach: Array, fractions: tuple[float, ...]) -> Array:
     """The lowest of the points at these fractions of `reach` from w_chi along each token direction."""
-    directions = np.eye(TOKENS)
-    if SHIFT_INVARIANT and TOKENS > 1:
-        directions = directions - 1.0 / TOKENS
+    tokens = setting.tokens
+    directions = np.eye(tokens)
+    if SHIFT_INVARIANT and tokens > 1:
+        directions = directions - 1.0 / tokens
         directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-        directions = directions[: 1 if TOKENS == 2 else TOKENS]
+        directions = directions[: 1 if tokens == 2 else tokens]
     lowest = np.full(at.y.shape, np.inf)
     found = at.w_chi.copy()
     for direction in directions:
         for fraction in fractions:
             trial = at.w_chi + fraction * reach * direction[:, None]
-            value = objective(trial, at, V, params)
+            value = objective(trial, at, V, setting)
             lower = value < lowest
             found[:, lower], lowest[lower] = trial[:, lower], value[lower]
     return found

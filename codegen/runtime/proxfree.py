@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codegen.runtime.channel import Averages, Response, Setting, _response_integrands
+from codegen.runtime.channel import Averages, Response, _response_integrands, node_dimensions
 from codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, fields
 from codegen.runtime.kernel import (
     EVEN_LOSS,
     MOMENTS,
     SHIFT_INVARIANT,
-    TOKENS,
     Array,
     channel_moments,
-    expansion,
     rates_from_moments,
 )
+from codegen.runtime.lengths import Setting
 from codegen.runtime.linear import pivots_of, product
+from codegen.runtime.location import WEIGHTED, Location, location_at, location_dimensions
 from codegen.runtime.nodes import lattice, level_count
 from codegen.runtime.prox import prox
 
@@ -40,15 +40,17 @@ class ScoreFrame(NamedTuple):
     span: Array
     inverse: Array
     pull: Array
+    location: Location | None
 
     @staticmethod
-    def of(law: FieldFactor) -> ScoreFrame:
-        """The frame of a field law."""
-        project = np.eye(TOKENS) - (1.0 / TOKENS if SHIFT_INVARIANT else 0.0)
+    def of(law: FieldFactor, location: Location | None) -> ScoreFrame:
+        """The frame of a field law, and the weight of the hidden location where that is not in the law."""
+        tokens = len(law.score_mean)
+        project = np.eye(tokens) - (1.0 / tokens if SHIFT_INVARIANT else 0.0)
         span = project @ law.score_factor
         inverse = np.linalg.pinv(span)
         pull = inverse[:, 1:] - inverse[:, :1] if SHIFT_INVARIANT else inverse
-        return ScoreFrame(law, project @ law.score_mean, span, inverse, pull)
+        return ScoreFrame(law, project @ law.score_mean, span, inverse, pull, location)
 
     def point(self, u: Array) -> Array:
         """chi at the coordinates u."""
@@ -61,6 +63,11 @@ class ScoreFrame(NamedTuple):
     def field(self, tau: Array) -> Array:
         """w_chi at the coordinates tau."""
         return np.asarray(self.law.score_mean[:, None] + self.law.score_factor @ tau)
+
+
+def frame_at(order: Array, setting: Setting) -> ScoreFrame:
+    """The frame at these order parameters."""
+    return ScoreFrame.of(field_factor(order, setting), location_at(order, setting) if WEIGHTED else None)
 
 
 class Expansion(NamedTuple):
@@ -90,6 +97,7 @@ class ProxFreePoints(NamedTuple):
     weights: Array
     minimiser: Array
     local: Expansion
+    slopes: tuple[Array, ...]
 
 
 def _node_blocks(count: int) -> Iterator[slice]:
@@ -104,7 +112,7 @@ def _jacobian(v_k: float, curvature: Sequence[Sequence[Array]]) -> list[list[Arr
     Shift invariant, with D the differences to the first token and B the curvatures of the others, Hess = D^T B D, so
     that in the coordinates D chi it is (D D^T)^-1 + V_k B; det D D^T = L is left to the caller.
     """
-    off = -1.0 / TOKENS if SHIFT_INVARIANT else 0.0
+    off = -1.0 / (len(curvature) + 1) if SHIFT_INVARIANT else 0.0
     return [[v_k * entry + (off + (j == 0)) for j, entry in enumerate(line)] for line in curvature]
 
 
@@ -123,7 +131,8 @@ class ProxFreeChannel:
     def __init__(self, nodes: tuple[Array, Array], setting: Setting) -> None:
         self.zeta, self.weights = nodes
         self.setting = setting
-        self.split = dimensions(setting.params)[0]
+        self.split = dimensions(setting)[0]
+        self.last = sum(dimensions(setting))
         self.center = np.zeros(self.split)
         self.scale = np.ones(self.split)
 
@@ -132,19 +141,23 @@ class ProxFreeChannel:
         t = self.zeta[: self.split, b]
         u = self.center[:, None] + self.scale[:, None] * t
         chi = frame.point(u)
-        values = product(frame.law.value_factor, self.zeta[self.split :, b])
-        local = Expansion(*expansion(chi, values[:-1], values[-1], order[5], self.setting.params))
+        values = product(frame.law.value_factor, self.zeta[self.split : self.last, b])
+        local = Expansion(*self.setting.kernel.expansion(chi, values[:-1], values[-1], order[5], self.setting.params))
         tau = u + product(order[2] * frame.pull, local.slope)
         pivots = pivots_of(_jacobian(order[2], local.curvature))
         density = np.exp(-0.5 * reduce(np.add, (tau - t) * (tau + t)))
-        volume = float(np.prod(self.scale)) * (TOKENS if SHIFT_INVARIANT else 1.0)
+        volume = float(np.prod(self.scale)) * (self.setting.tokens if SHIFT_INVARIANT else 1.0)
         weights = volume * self.weights[b] * density * reduce(np.multiply, pivots)
         minimiser = reduce(np.minimum, pivots) > 0.0
         deviation = product(frame.law.score_factor, tau)
-        return ProxFreePoints(chi, deviation, values[:-1], values[-1], weights, minimiser, local)
+        slopes: tuple[Array, ...] = ()
+        if frame.location is not None:
+            here = frame.location.at(frame.law.score_mean[:, None] + deviation, self.zeta[self.last :, b])
+            weights, slopes = weights * here.value, (here.slopes,)
+        return ProxFreePoints(chi, deviation, values[:-1], values[-1], weights, minimiser, local, slopes)
 
     def _frame(self, order: Array) -> ScoreFrame:
-        return ScoreFrame.of(field_factor(order, *self.setting))
+        return frame_at(order, self.setting)
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters; `search` has no meaning here."""
@@ -160,7 +173,7 @@ class ProxFreeChannel:
         total = np.zeros(MOMENTS + 4)
         for b in _node_blocks(self.weights.size):
             at = self._points(order, frame, b)
-            moments = channel_moments(at.weights, at.deviation, at.w_z, at.y, *at.local.gains())
+            moments = channel_moments(at.weights, at.deviation, at.w_z, at.y, *at.local.gains(), *at.slopes)
             losses = at.weights @ at.local.value, at.weights @ at.local.residual_loss
             total[:MOMENTS] += moments
             total[MOMENTS:] += *losses, at.weights.sum(), np.abs(at.weights[~at.minimiser]).sum()
@@ -169,13 +182,13 @@ class ProxFreeChannel:
     @staticmethod
     def at_level(level: int, setting: Setting) -> ProxFreeChannel:
         """On the lattice of a level."""
-        score, value = dimensions(setting.params)
-        count = level_count(score + value, level)
-        return ProxFreeChannel(lattice(score + value, count, level, value if EVEN_LOSS else 0), setting)
+        dim = node_dimensions(setting)
+        mirrored = dimensions(setting)[1] if EVEN_LOSS and not location_dimensions(setting) else 0
+        return ProxFreeChannel(lattice(dim, level_count(dim, level), level, mirrored), setting)
 
     def size(self, level: int) -> float:
         """How many nodes a level has."""
-        return level_count(sum(dimensions(self.setting.params)), level)
+        return level_count(node_dimensions(self.setting), level)
 
     def refined(self, level: int) -> ProxFreeChannel:
         """The same on the lattice of another level, centre and scale handed on."""
@@ -188,7 +201,10 @@ class ProxFreeChannel:
         frame = self._frame(order)
         zeta, weights = lattice(len(self.zeta), ADAPTING_NODES, 7)
         at = fields(frame.law, zeta)
-        chi, _ = prox(at.w_chi, at, (float(order[2]), float(order[5])), self.setting.params)
+        chi, _ = prox(at.w_chi, at, (float(order[2]), float(order[5])), self.setting)
+        if frame.location is not None:
+            weights = weights * frame.location.at(at.w_chi, zeta[self.last :]).value
+            weights = weights / weights.sum()
         u = frame.coordinates(chi)
         mean = u @ weights
         self.center, self.scale = mean, np.sqrt(np.maximum((u * u) @ weights - mean * mean, 1e-4))

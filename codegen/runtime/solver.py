@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from codegen.runtime.channel import Averages, Channel, Ensemble, Ladder, ProxChannel, Response, Setting
+from codegen.runtime.channel import Averages, Channel, Ensemble, Ladder, ProxChannel, Response, node_dimensions
 from codegen.runtime.fields import dimensions
 from codegen.runtime.fixedpoint import (
     REPORTED,
@@ -34,12 +34,15 @@ from codegen.runtime.inputs import (
     check_number,
     check_physical,
     check_setting,
+    check_signal,
     parameter_values,
     unknowns,
 )
 from codegen.runtime.kernel import Array, free_energy_gradient, free_energy_value
+from codegen.runtime.lengths import Setting
+from codegen.runtime.mixture import mixed, mixed_ladder
 from codegen.runtime.nodes import lattice, level_count, sobol
-from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, informed_overlaps
+from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, informed_overlaps, settings_of
 from codegen.runtime.proxfree import ProxFreeChannel
 
 LARGEST_LATTICE = 1_000_000
@@ -97,9 +100,19 @@ class _State(NamedTuple):
 class _Task(NamedTuple):
     """What is to be solved, and how well."""
 
-    setting: Setting
+    settings: tuple[Setting, ...]
     problem: Problem
     tol: float
+
+    @property
+    def setting(self) -> Setting:
+        """What all lengths share."""
+        return self.settings[0]
+
+    @property
+    def dimensions(self) -> int:
+        """The largest dimension of the averages."""
+        return max(node_dimensions(s) for s in self.settings)
 
 
 def _start(init: str, task: _Task) -> Array:
@@ -128,7 +141,7 @@ def _risk_error(reach: Array, order: Array, task: _Task) -> float:
 
 def _risk(order: Array, task: _Task) -> tuple[float, float]:
     tol = max(1e-13, POPULATION_SHARE * task.tol)
-    return _population_risk(order[[0, 1, 3, 4]], task.setting.nu, task.setting.noise, task.setting.params, tol)
+    return _population_risk(order[[0, 1, 3, 4]], task.settings, tol)
 
 
 def _residual_tolerance(task: _Task) -> float:
@@ -172,8 +185,7 @@ def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
         spent = channel.size(level + 1) > LARGEST_LATTICE
         hopeless = level >= 2 and folded > max(task.tol, 0.5 * error)
         if enough or spent or hopeless or not usable:
-            dim = sum(dimensions(task.setting.params))
-            method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {dim} dimensions"
+            method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {task.dimensions} dimensions"
             seen = channel if channel.cuts_folds else coarser
             return _State(found.last, iterations, usable, error, errors[1:], seen, method)
 
@@ -210,8 +222,7 @@ def _errors(last: Evaluation, near: Linearised, task: _Task, gap: Array, folded:
 
 def _ensemble(start: Array, task: _Task) -> _State:
     """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
-    dim = sum(dimensions(task.setting.params))
-    few = ProxChannel(sobol(dim, LOG2_FEW, SCRAMBLES), task.setting)
+    few = _scrambled(LOG2_FEW, SCRAMBLES, task)
     rough = _first(few, start, task, 1e-5)
     if not rough.converged:
         return _failed(rough.last, rough.iterations, few, "prox, one set of Sobol nodes")
@@ -225,11 +236,15 @@ def _ensemble(start: Array, task: _Task) -> _State:
     return state._replace(iterations=iterations)
 
 
+def _scrambled(log2: int, seed: int, task: _Task) -> Channel:
+    """Every length's averages on one scrambled Sobol set."""
+    return mixed(task.settings, lambda s: ProxChannel(sobol(node_dimensions(s), log2, seed), s))
+
+
 def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first: int = 0) -> _State:
     """The fixed point on scrambled Sobol sets of this size, minima searched for afresh until nothing moves."""
-    dim = sum(dimensions(task.setting.params))
     tol = max(_residual_tolerance(task), 1e-9)
-    ensemble = Ensemble([ProxChannel(sobol(dim, log2, first + s), task.setting) for s in range(SCRAMBLES)])
+    ensemble = Ensemble([_scrambled(log2, first + s, task) for s in range(SCRAMBLES)])
     found = polish(ensemble, order, task.problem, near.newton, tol)
     iterations = found.iterations
     for _ in range(3):
@@ -241,7 +256,7 @@ def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first:
         iterations += found.iterations + 1
     scatter = _scatter(ensemble, found.last, near, task)
     errors = _errors(found.last, near, task, scatter, 0.0)
-    method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {dim} dimensions"
+    method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
     settled = found.last.residual <= max(tol, 0.1 * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
     return _State(last, iterations, settled, float(errors[0]), errors[1:], ensemble, method)
@@ -261,19 +276,18 @@ def _scatter(ensemble: Ensemble, last: Evaluation, near: Linearised, task: _Task
 
 def _best_state(start: Array, task: _Task) -> _State:
     """Prox-free while the dimension allows and no fold matters; else with the folds cut out; else the global prox."""
-    score, value = dimensions(task.setting.params)
-    if score + value > LATTICE_DIMENSIONS:
+    if task.dimensions > LATTICE_DIMENSIONS:
         return _ensemble(start, task)
-    if score == 0:
-        return _levels(ProxChannel.at_level(0, task.setting), start, task)
-    smooth = _levels(ProxFreeChannel.at_level(0, task.setting), start, task)
+    smooth = _levels(mixed_ladder(task.settings, _smooth), start, task)
+    if not any(dimensions(s)[0] for s in task.settings):
+        return smooth
     folded = FOLD_WEIGHT * smooth.last.averages.folded_mass
     good = max(task.tol, min(0.5 * (smooth.error - folded), NEGLIGIBLE_FOLD * FOLD_WEIGHT))
     if smooth.converged and folded <= good and smooth.error <= max(task.tol, SMOOTH_ERROR):
         return smooth
     again = smooth.last.order if smooth.converged else start
-    if FoldedChannel.applies(task.setting):
-        cut = _levels(FoldedChannel(0, task.setting), again, task)
+    if all(_cuttable(s) for s in task.settings):
+        cut = _levels(mixed_ladder(task.settings, _cut), again, task)
         if cut.converged:
             return min(cut, smooth, key=lambda s: s.error if s.converged else np.inf)
     jumping = _ensemble(again, task)
@@ -281,6 +295,20 @@ def _best_state(start: Array, task: _Task) -> _State:
         averages = jumping.last.averages._replace(folded_mass=smooth.last.averages.folded_mass)
         jumping = jumping._replace(last=jumping.last._replace(averages=averages))
     return jumping if jumping.error <= smooth.error or not smooth.converged else smooth
+
+
+def _smooth(setting: Setting) -> Ladder:
+    """Prox-free where there are scores to minimise over; else the prox is the field itself."""
+    return (ProxFreeChannel if dimensions(setting)[0] else ProxChannel).at_level(0, setting)
+
+
+def _cuttable(setting: Setting) -> bool:
+    return not dimensions(setting)[0] or FoldedChannel.applies(setting)
+
+
+def _cut(setting: Setting) -> Ladder:
+    """The folds cut out, where there are scores."""
+    return FoldedChannel(0, setting) if dimensions(setting)[0] else _smooth(setting)
 
 
 def solve(
@@ -299,8 +327,8 @@ def solve(
     check_number("tol", tol, "a finite number above 0", tol > 0)
     if init not in ("informed", "random"):
         raise ValueError(f"init: got {init!r}, allowed is 'informed' or 'random'")
-    setting = Setting(float(nu), float(noise), parameter_values(parameters))
-    task = _Task(setting, Problem(float(alpha), float(lambda_k), float(lambda_v)), float(tol))
+    settings = settings_of(nu, noise, parameter_values(parameters))
+    task = _Task(settings, Problem(float(alpha), float(lambda_k), float(lambda_v)), float(tol))
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
         state = _best_state(_start(init, task), task)
         return _solution(state, task, _lower_branch(state, init, task))
@@ -308,14 +336,12 @@ def solve(
 
 def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     """A warning when the other start ends, on coarse nodes, at a clearly lower energy."""
-    dim = sum(dimensions(task.setting.params))
-    nodes = lattice(dim, level_count(dim, 0), 0) if dim <= LATTICE_DIMENSIONS else sobol(dim, 10, 0)
-    channel = ProxChannel(nodes, task.setting)
+    channel = mixed(task.settings, _coarse)
     other = "random" if init == "informed" else "informed"
     found = iterate(channel, _start(other, task), task.problem, 1e-5, limit=100)
     if not (found.converged and state.converged):
         return []
-    here = _energy(ProxChannel(nodes, task.setting), state.last.order, task)
+    here = _energy(mixed(task.settings, _coarse), state.last.order, task)
     there = _energy(channel, found.last.order, task)
     if there > here - 1e-3 * (abs(here) + abs(there)) or not np.isfinite(there):
         return []
@@ -323,6 +349,13 @@ def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     return [
         f"another branch, from the {other} start, has lower energy ({there:.4g} < {here:.4g}), test risk {risk:.4g}"
     ]
+
+
+def _coarse(setting: Setting) -> Channel:
+    """The prox on few nodes."""
+    dim = node_dimensions(setting)
+    nodes = lattice(dim, level_count(dim, 0), 0) if dim <= LATTICE_DIMENSIONS else sobol(dim, 10, 0)
+    return ProxChannel(nodes, setting)
 
 
 def _energy(channel: Channel, order: Array, task: _Task) -> float:
@@ -398,13 +431,29 @@ def _stability(response: Response, last: Evaluation, task: _Task) -> tuple[float
     return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[2])
 
 
+class _Fixed:
+    """The averages of a length on one fine set of nodes, at points that need not be solutions."""
+
+    name = "fixed nodes"
+
+    def __init__(self, setting: Setting, nodes: float) -> None:
+        self.setting, self.nodes = setting, nodes
+
+    def averages(self, order: Array, search: bool = False) -> Averages:
+        """All averages."""
+        return _averages_at(order, self.setting, self.nodes)
+
+    def response(self, order: Array) -> Response:
+        """Not asked for."""
+        raise NotImplementedError
+
+
 def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
     """Averages at a point that need not be a solution, on one fine set of nodes."""
-    score, value = dimensions(setting.params)
-    dim = score + value
+    dim = node_dimensions(setting)
     if dim > LATTICE_DIMENSIONS:
         return ProxChannel(sobol(dim, int(np.log2(count)), 0), setting).averages(order)
-    if score:
+    if dimensions(setting)[0]:
         smooth = ProxFreeChannel(lattice(dim, count, 0), setting)
         smooth.adapt(order)
         found = smooth.averages(order)
@@ -426,9 +475,9 @@ def _evaluated(
     check_setting(*physics)
     order, conjugates = unknowns(points[0], ORDER_NAMES), unknowns(points[1], CONJUGATE_NAMES)
     check_physical(order)
-    setting = Setting(float(physics[1]), float(physics[2]), parameter_values(parameters))
+    settings = settings_of(physics[1], physics[2], parameter_values(parameters))
     with np.errstate(all="ignore"):
-        return order, conjugates, _averages_at(order, setting, nodes)
+        return order, conjugates, mixed(settings, lambda s: _Fixed(s, nodes)).averages(order)
 
 
 def free_energy(
@@ -472,5 +521,5 @@ def population_risk(
 ) -> float:
     """E (y - f)^2 of an estimator with these overlaps, cross overlaps zero."""
     check_number("q_k", q_k, "a finite number above 0", q_k > 0)
-    check_number("nu", nu, "a finite number, 0 or above", nu >= 0)
-    return _population_risk(np.array([m_k, q_k, m_v, q_v]), nu, noise, parameter_values(parameters))[0]
+    check_signal(nu)
+    return _population_risk(np.array([m_k, q_k, m_v, q_v]), settings_of(nu, noise, parameter_values(parameters)))[0]

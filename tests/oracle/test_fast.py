@@ -39,7 +39,7 @@ def _close(found, expected):
 
 def _samples(module, count, spread=1.5):
     draw = np.random.default_rng(3)
-    shape = module.TOKENS, count
+    shape = module.KERNELS[0].tokens, count
     return spread * draw.normal(size=shape), draw.normal(size=shape), draw.normal(size=count)
 
 
@@ -56,8 +56,8 @@ def test_kernels(pair, name, spread):
 def test_prox(pair):
     plain, fast = pair
     w_chi, w_z, y = _samples(plain, 300)
-    found, failed = fast.prox(w_chi, fast.Fields(w_chi, w_z, y), (0.8, 0.6), _params(plain))
-    expected, _ = plain.prox(w_chi, plain.Fields(w_chi, w_z, y), (0.8, 0.6), _params(plain))
+    found, failed = fast.prox(w_chi, fast.Fields(w_chi, w_z, y), (0.8, 0.6), plain.Setting(0.0, 0.0, _params(plain)))
+    expected, _ = plain.prox(w_chi, plain.Fields(w_chi, w_z, y), (0.8, 0.6), plain.Setting(0.0, 0.0, _params(plain)))
     assert failed == 0
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
@@ -65,7 +65,7 @@ def test_prox(pair):
 def test_prox_free_averages(pair):
     plain = pair[0]
     setting = plain.Setting(2.0, 0.3, _params(plain))
-    if sum(plain.dimensions(setting.params)) > 7:
+    if sum(plain.dimensions(setting)) > 7:
         pytest.skip("too many dimensions for nodes in the prox point")
     channels = [m.ProxFreeChannel.at_level(1, setting) for m in pair]
     for channel in channels:

@@ -98,9 +98,9 @@ def sobol_reference(module: Any, found: Any, point: Point) -> Reference:
     given = dict(point.arguments)
     physics = [given.pop(name) for name in ("alpha", "nu", "noise", "lambda_k", "lambda_v")]
     setting = module.Setting(physics[1], physics[2], module.parameter_values(given))
-    task = module._Task(setting, module.Problem(physics[0], *physics[3:]), TOLERANCE)
+    task = module._Task((setting,), module.Problem(physics[0], *physics[3:]), TOLERANCE)
     order = np.array([found.order_parameters[name] for name in module.ORDER_NAMES])
-    dim = sum(module.dimensions(setting.params))
+    dim = sum(module.dimensions(setting))
     with np.errstate(all="ignore"), patched(module, NEAR=DENSE_NEAR, FAR=DENSE_FAR):
         few = module.ProxChannel(module.sobol(dim, module.LOG2_FEW, OTHER_SCRAMBLES), setting)
         near = module.linearised(few, module.evaluate(few, order, task.problem), task.problem)

@@ -59,12 +59,13 @@ def test_global_prox_beats_a_dense_scan(softmax):
     """At a V_k where the prox jumps, no point of a fine scan along the one free direction is lower."""
     setting = softmax.Setting(0.5, 0.3, NONE)
     order = np.array([0.3, 0.6, 6.0, 0.5, 0.9, 2.0])
-    at = softmax.fields(softmax.field_factor(order, *setting), softmax.lattice(3, 1500, 0)[0])
-    chi, failed = softmax.global_prox(at.w_chi, at, (6.0, 2.0), NONE)
-    best = softmax.objective(chi, at, (6.0, 2.0), NONE)
+    at = softmax.fields(softmax.field_factor(order, setting), softmax.lattice(3, 1500, 0)[0])
+    chi, failed = softmax.global_prox(at.w_chi, at, (6.0, 2.0), setting)
+    best = softmax.objective(chi, at, (6.0, 2.0), setting)
     direction = np.array([[1.0], [-1.0]]) / np.sqrt(2.0)
     scan = np.min(
-        [softmax.objective(at.w_chi + t * direction, at, (6.0, 2.0), NONE) for t in np.linspace(-15, 15, 1501)], axis=0
+        [softmax.objective(at.w_chi + t * direction, at, (6.0, 2.0), setting) for t in np.linspace(-15, 15, 1501)],
+        axis=0,
     )
     assert failed == 0
     assert (best <= scan + 1e-9).all()
@@ -76,7 +77,7 @@ def test_prox_and_prox_free_averages_agree(activation, task):
     module = generate(derive(activation, task, 2)).load()
     setting = module.Setting(1.5, 0.3, NONE)
     order = np.array([0.3, 0.3, 0.15, 0.5, 0.5, 0.3])
-    dim = sum(module.dimensions(NONE))
+    dim = sum(module.dimensions(setting))
     free = module.ProxFreeChannel(module.lattice(dim, 40_000 * 3 ** max(dim - 4, 0), 0), setting)
     free.adapt(order)
     other = module.ProxChannel(module.lattice(dim, 20_000, 1), setting)
@@ -91,7 +92,7 @@ def test_folds_are_cut_where_the_convex_envelope_says(softmax):
     """Bitangents of random rows against the jump of a brute-force global prox along each."""
     setting = softmax.Setting(0.5, 0.3, NONE)
     order = np.array([0.3, 0.6, 6.0, 0.5, 0.9, 2.0])
-    frame = softmax.ScoreFrame.of(softmax.field_factor(order, *setting))
+    frame = softmax.frame_at(order, setting)
     values = frame.law.value_factor @ np.random.default_rng(5).normal(size=(2, 40))
     rows = softmax._Rows(order, setting, frame, values[:-1], values[-1])
     nodes, folded = rows.nodes(120)
@@ -115,7 +116,7 @@ def test_three_methods_agree_where_the_prox_folds(softmax):
     assert "folds cut out" in cut.method
     assert cut.folded_mass == pytest.approx(4e-4, rel=0.1)
     assert cut.jump_weight == pytest.approx(0.0147, rel=0.1)
-    task = softmax._Task(softmax.Setting(2.0, 0.3, NONE), softmax.Problem(4.0, 0.1, 0.1), 1e-5)
+    task = softmax._Task((softmax.Setting(2.0, 0.3, NONE),), softmax.Problem(4.0, 0.1, 0.1), 1e-5)
     order = np.array([cut.order_parameters[n] for n in softmax.ORDER_NAMES])
     jumping = softmax._ensemble(order, task)
     risk, _ = softmax._risk(jumping.last.order, task)
@@ -146,7 +147,7 @@ def test_two_routes_agree_where_replica_symmetry_breaks(softmax):
     """Folds cut out against the global prox on Sobol nodes, each with its error; both converge, neither is trusted."""
     cut = softmax.solve(3.0, 0.5, 0.3, 0.02, 0.02, tol=1e-3)
     assert cut.converged and "folds cut out" in cut.method and not cut.rs_stable
-    task = softmax._Task(softmax.Setting(0.5, 0.3, NONE), softmax.Problem(3.0, 0.02, 0.02), 1e-3)
+    task = softmax._Task((softmax.Setting(0.5, 0.3, NONE),), softmax.Problem(3.0, 0.02, 0.02), 1e-3)
     with np.errstate(all="ignore"):
         jumping = softmax._ensemble(softmax._start("informed", task), task)
     risk, _ = softmax._risk(jumping.last.order, task)

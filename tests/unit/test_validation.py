@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -10,11 +11,14 @@ import pytest
 from scipy import special, stats
 
 from theory.errors import InputError
-from validation.attention import objective, predictions
+from theory.lengths import lengths
+from validation.attention import Centre, objective, predictions
 from validation.experiment import Experiment, Failure, Setting, report, run, run_one, streams
 from validation.measure import QUANTITIES, Overlaps, measure
+from validation.methods import Adam, GradientDescent, Lbfgs, relative_gradient_norm
 from validation.sampling import Dataset, Sampler, sphere_frame
-from validation.training import Informed, Random, relative_gradient_norm, train
+from validation.scores import GaussianScores
+from validation.training import Informed, Random, Warm, train, train_path
 
 FALSE_ALARM = 1e-6  # of each law test below; at fixed seeds they either hold or do not
 
@@ -64,6 +68,11 @@ class Ones:
 MAPS = [Softmax(), ShiftedErf(), Custom()]
 
 
+def sampler(tokens, dim, samples, noise, mean, std, **options):
+    """Sequences of one length with a Gaussian hidden score."""
+    return Sampler(lengths(tokens), dim, samples, noise, (GaussianScores(mean, std),), **options)
+
+
 def ones_risk(tokens, noise, score_mean):
     """Population risk of sigma = 1: the hidden token's mean adds (score_mean v.k*/D)^2."""
     return lambda o: 1 + noise**2 - 2 * o.m_v + tokens * o.q_v + (score_mean * o.v_kstar) ** 2
@@ -71,7 +80,7 @@ def ones_risk(tokens, noise, score_mean):
 
 def small_problem(tokens=3, dim=6, samples=9):
     rng = np.random.default_rng(7)
-    dataset = Sampler(tokens, dim, samples, 0.4, 1.1, 0.8).draw(rng)
+    dataset = sampler(tokens, dim, samples, 0.4, 1.1, 0.8).draw(rng)
     return dataset, rng.standard_normal(2 * dim)
 
 
@@ -99,7 +108,8 @@ def test_objective_is_its_definition():
     dataset, params = small_problem()
     k, v = params[:6], params[6:]
     total = 0.0
-    for X, y in zip(dataset.X, dataset.y):
+    (batch,) = dataset.batches
+    for X, y in zip(batch.X, batch.y):
         weights = Softmax().sigma((X @ k / sqrt(6))[:, None])[:, 0]
         total += (y - weights @ (X @ v) / sqrt(6)) ** 2 / 2
     total += 0.7 * k @ k / 2 + 0.3 * v @ v / 2
@@ -108,7 +118,7 @@ def test_objective_is_its_definition():
 
 @pytest.mark.parametrize("dim", [2, 5, 300])
 def test_teachers_are_exact(dim):
-    d = Sampler(2, dim, 3, 0.1, 1.0, 1.0).draw(np.random.default_rng(dim))
+    d = sampler(2, dim, 3, 0.1, 1.0, 1.0).draw(np.random.default_rng(dim))
     assert d.k_star @ d.k_star == pytest.approx(dim, rel=1e-13)
     assert d.v_star @ d.v_star == pytest.approx(dim, rel=1e-13)
     assert abs(d.k_star @ d.v_star) < 1e-13 * dim
@@ -132,37 +142,36 @@ def assert_normal_moments(sample, mean, std):
 
 def test_sampler_laws():
     n, tokens, dim = 40_000, 3, 5
-    d = Sampler(tokens, dim, n, 0.3, 1.4, 0.6).draw(np.random.default_rng(2))
+    d = sampler(tokens, dim, n, 0.3, 1.4, 0.6).draw(np.random.default_rng(2))
+    (b,) = d.batches
     rows = np.arange(n)
-    scores = d.X @ d.k_star / sqrt(dim)
-    hidden, idle = scores[rows, d.eps], scores[rows, (d.eps + 1) % tokens]
-    values = d.X[rows, d.eps] @ d.v_star / sqrt(dim)
+    scores = b.X @ d.k_star / sqrt(dim)
+    hidden, idle = scores[rows, b.eps], scores[rows, (b.eps + 1) % tokens]
+    values = b.X[rows, b.eps] @ d.v_star / sqrt(dim)
     (other,) = sphere_frame(np.random.default_rng(3), dim, 1, orthogonal_to=(d.k_star, d.v_star))
     assert_normal_moments(hidden, 1.4, 0.6)
     assert_normal_moments(idle, 0, 1)
     assert_normal_moments(values, 0, 1)
-    assert_normal_moments(d.X[rows, d.eps] @ other / sqrt(dim), 0, 1)
-    assert_normal_moments(d.y - values, 0, 0.3)
-    for a, b in [(hidden, values), (hidden, idle), (hidden, d.y - values), (values, d.y - values)]:
-        assert stats.pearsonr(a, b).pvalue > FALSE_ALARM
-    assert stats.chisquare(np.bincount(d.eps, minlength=tokens)).pvalue > FALSE_ALARM
+    assert_normal_moments(b.X[rows, b.eps] @ other / sqrt(dim), 0, 1)
+    assert_normal_moments(b.y - values, 0, 0.3)
+    for left, right in [(hidden, values), (hidden, idle), (hidden, b.y - values), (values, b.y - values)]:
+        assert stats.pearsonr(left, right).pvalue > FALSE_ALARM
+    assert stats.chisquare(np.bincount(b.eps, minlength=tokens)).pvalue > FALSE_ALARM
 
 
 def test_sampler_refuses_bad_numbers():
-    good = {"tokens": 2, "dim": 10, "samples": 5, "noise": 0.1, "score_mean": 1.0, "score_std": 1.0}
-    for name, bad in [
-        ("tokens", 0),
-        ("dim", 1),
-        ("samples", 0),
-        ("noise", -1.0),
-        ("score_std", float("nan")),
-    ]:
+    law = (GaussianScores(1.0),)
+    good = {"lengths": lengths(2), "dim": 10, "samples": 5, "noise": 0.1, "scores": law}
+    for name, bad in [("dim", 1), ("samples", 0), ("noise", -1.0), ("noise", float("nan")), ("scores", 2 * law)]:
         with pytest.raises(InputError, match=name):
             Sampler(**(good | {name: bad}))
+    for name, bad in [("mean", (float("inf"), 1.0)), ("std", (0.0, -1.0)), ("std", (0.0, float("nan")))]:
+        with pytest.raises(InputError, match=name):
+            GaussianScores(*bad)
 
 
 def test_informed_start_has_the_overlaps_asked_for():
-    dataset = Sampler(2, 20, 3, 0.1, 1.0, 1.0).draw(np.random.default_rng(0))
+    dataset = sampler(2, 20, 3, 0.1, 1.0, 1.0).draw(np.random.default_rng(0))
     k, v = np.split(Informed(0.8, 0.9, -0.3, 0.5).draw(np.random.default_rng(1), dataset), 2)
     got = Overlaps.of(k, v, dataset.k_star, dataset.v_star)
     expected = Overlaps(0.8, 0.9, -0.3, 0.5, 0, 0, 0)
@@ -177,16 +186,17 @@ def test_informed_start_takes_q_equal_to_m_squared_and_nothing_below():
 
 
 def test_random_start_has_its_scale():
-    dataset = Sampler(1, 2000, 1, 0.1, 1.0, 1.0).draw(np.random.default_rng(0))
+    dataset = sampler(1, 2000, 1, 0.1, 1.0, 1.0).draw(np.random.default_rng(0))
     assert_normal_moments(Random(0.2).draw(np.random.default_rng(1), dataset), 0, 0.2)
 
 
 @pytest.mark.parametrize("start", [Informed(0.5, 0.6, 0.5, 0.6), Random(0.3)], ids=["informed", "random"])
 def test_training_solves_ridge_regression(start):
-    dataset = Sampler(2, 30, 90, 0.5, 1.0, 1.0).draw(np.random.default_rng(4))
+    dataset = sampler(2, 30, 90, 0.5, 1.0, 1.0).draw(np.random.default_rng(4))
     trained = train(dataset, Ones(), (1.0, 0.8), start, np.random.default_rng(5))
-    A = dataset.X.sum(axis=1) / sqrt(30)
-    exact = np.linalg.solve(A.T @ A + 0.8 * np.eye(30), A.T @ dataset.y)
+    (batch,) = dataset.batches
+    A = batch.X.sum(axis=1) / sqrt(30)
+    exact = np.linalg.solve(A.T @ A + 0.8 * np.eye(30), A.T @ batch.y)
     assert trained.converged and trained.gradient_norm <= 1e-6
     np.testing.assert_allclose(trained.v, exact, atol=1e-5)
     np.testing.assert_allclose(trained.k, 0, atol=1e-5)
@@ -196,7 +206,7 @@ def test_training_solves_ridge_regression(start):
 
 
 def test_training_from_both_starts_ends_at_the_same_minimum_under_strong_ridge():
-    dataset = Sampler(2, 60, 240, 0.3, sqrt(2), 1.0).draw(np.random.default_rng(6))
+    dataset = sampler(2, 60, 240, 0.3, sqrt(2), 1.0).draw(np.random.default_rng(6))
     ends = [
         train(dataset, Softmax(), (2.0, 0.5), start, np.random.default_rng(7))
         for start in (Informed(1.4, 2.0, 0.9, 0.9), Random())
@@ -208,14 +218,83 @@ def test_training_from_both_starts_ends_at_the_same_minimum_under_strong_ridge()
 
 def test_training_says_when_it_has_not_converged():
     dataset, _ = small_problem()
-    one = train(dataset, Softmax(), (1.0, 1.0), Random(), np.random.default_rng(0), rounds=1, iterations=1)
+    one = train(
+        dataset, Softmax(), (1.0, 1.0), Random(), np.random.default_rng(0), method=Lbfgs(rounds=1, iterations=1)
+    )
     assert not one.converged and one.gradient_norm > 1e-6
 
 
 def test_training_carries_on_where_a_round_stops_early():
     dataset, _ = small_problem()
     args = (dataset, Softmax(), (1.0, 1.0), Random())
-    assert train(*args, np.random.default_rng(0), rounds=100, iterations=3).converged
+    assert train(*args, np.random.default_rng(0), method=Lbfgs(rounds=100, iterations=3)).converged
+
+
+@pytest.mark.parametrize("method", [GradientDescent(0.05), Adam(0.1)], ids=["descent", "adam"])
+def test_every_method_ends_at_the_same_minimum(method):
+    dataset = sampler(2, 30, 120, 0.3, sqrt(2), 1.0).draw(np.random.default_rng(6))
+    args = (dataset, Softmax(), (2.0, 0.5), Informed(1.4, 2.0, 0.9, 0.9))
+    one, other = (train(*args, np.random.default_rng(7), method=m) for m in (Lbfgs(), method))
+    assert other.converged and other.iterations > one.iterations
+    assert other.objective == pytest.approx(one.objective, rel=1e-9)
+    np.testing.assert_allclose(other.k, one.k, atol=1e-4)
+    few = train(*args, np.random.default_rng(7), method=replace(method, steps=3))
+    assert not few.converged and few.iterations == 3
+
+
+def test_gradient_descent_takes_its_steps():
+    dataset, params = small_problem()
+    _, gradient = objective(params, dataset, Softmax(), 0.7, 0.3)
+    start = Warm(*np.split(params, 2))
+    one = train(dataset, Softmax(), (0.7, 0.3), start, np.random.default_rng(0), method=GradientDescent(0.1, steps=1))
+    np.testing.assert_allclose(np.r_[one.k, one.v], params - 0.1 * gradient, rtol=1e-12)
+
+
+def test_methods_and_warm_starts_refuse_bad_input():
+    dataset, _ = small_problem()
+    for bad in (0.0, float("nan")):
+        for method in (GradientDescent, Adam):
+            with pytest.raises(InputError, match="rate"):
+                method(bad)
+    with pytest.raises(InputError, match="start"):
+        train(dataset, Softmax(), (1.0, 1.0), Warm(np.ones(5), np.ones(5)), np.random.default_rng(0))
+
+
+def test_a_path_of_sample_numbers_is_trained_from_end_to_start():
+    dataset = sampler(2, 40, 240, 0.3, sqrt(2), 1.0).draw(np.random.default_rng(11))
+    start = Informed(1.4, 2.0, 0.9, 0.9)
+    along = train_path(dataset, (240, 230, 120), Softmax(), (2.0, 0.5), start, np.random.default_rng(12))
+    alone = train(dataset.first(230), Softmax(), (2.0, 0.5), start, np.random.default_rng(12))
+    assert all(step.converged for step in along)
+    assert along[1].objective == pytest.approx(alone.objective, rel=1e-9)
+    assert along[1].iterations < alone.iterations
+
+
+def test_training_in_single_precision_meets_the_minimum_of_double():
+    args = (2, 60, 240, 0.3, sqrt(2), 1.0)
+    single = sampler(*args, single=True).draw(np.random.default_rng(13))
+    (batch,) = single.batches
+    double = Dataset((replace(batch, X=batch.X.astype(np.float64)),), single.k_star, single.v_star)
+    start = Informed(1.4, 2.0, 0.9, 0.9)
+    rough, fine = (train(d, Softmax(), (2.0, 0.5), start, np.random.default_rng(14)) for d in (single, double))
+    assert rough.converged and rough.gradient_norm <= 1e-5
+    assert rough.objective == pytest.approx(fine.objective, rel=1e-8)
+    np.testing.assert_allclose(rough.k, fine.k, atol=1e-4)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_centre_changes_rounding_only(single):
+    dataset = sampler(3, 40, 60, 0.3, sqrt(2), 1.0, single=single).draw(np.random.default_rng(15))
+    exact = Dataset(
+        tuple(replace(b, X=b.X.astype(np.float64)) for b in dataset.batches), dataset.k_star, dataset.v_star
+    )
+    rng = np.random.default_rng(16)
+    params = rng.standard_normal(80)
+    near = params + 1e-4 * rng.standard_normal(80)
+    value, gradient = objective(near, exact, Softmax(), 0.7, 0.3)
+    centred = objective(near, dataset, Softmax(), 0.7, 0.3, Centre.at(params, dataset))
+    assert centred[0] == pytest.approx(value, rel=1e-11 if single else 1e-13)
+    np.testing.assert_allclose(centred[1], gradient, atol=1e-5 if single else 1e-12)
 
 
 class Huge(Ones):
@@ -238,13 +317,14 @@ def test_overlaps_are_their_definition():
 
 
 def test_measures_of_a_trained_softmax():
-    dataset = Sampler(2, 40, 120, 0.3, 1.0, 1.0).draw(np.random.default_rng(8))
+    dataset = sampler(2, 40, 120, 0.3, 1.0, 1.0).draw(np.random.default_rng(8))
     trained = train(dataset, Softmax(), (0.9, 0.4), Random(), np.random.default_rng(9))
     got = measure(dataset, trained, Softmax(), (0.9, 0.4), lambda o: o.k_v)
     assert tuple(got) == QUANTITIES
     assert got["energy"] == pytest.approx(trained.objective / 40, rel=1e-12)
-    f = predictions(trained.k, trained.v, dataset.X, Softmax())
-    assert got["train_loss"] == pytest.approx(((dataset.y - f) ** 2).mean() / 2, rel=1e-12)
+    (batch,) = dataset.batches
+    f = predictions(trained.k, trained.v, batch, Softmax())
+    assert got["train_loss"] == pytest.approx(((batch.y - f) ** 2).mean() / 2, rel=1e-12)
     assert got["test_risk"] == pytest.approx(trained.k @ trained.v / 40, rel=1e-12)
     assert got["m_v"] == pytest.approx(trained.v @ dataset.v_star / 40, rel=1e-12)
 
@@ -252,15 +332,16 @@ def test_measures_of_a_trained_softmax():
 def test_the_overlaps_give_the_exact_test_risk_at_finite_dimension():
     dim, tokens, noise, shift = 4, 2, 0.3, 1.5
     rng = np.random.default_rng(10)
-    fresh = Sampler(tokens, dim, 200_000, noise, shift, 1.0).draw(rng)
+    fresh = sampler(tokens, dim, 200_000, noise, shift, 1.0).draw(rng)
     v = 0.5 * fresh.v_star + 0.6 * fresh.k_star + 0.2 * rng.standard_normal(dim)
-    losses = (fresh.y - predictions(v, v, fresh.X, Ones())) ** 2
+    (batch,) = fresh.batches
+    losses = (batch.y - predictions(v, v, batch, Ones())) ** 2
     exact = ones_risk(tokens, noise, shift)(Overlaps.of(v, v, fresh.k_star, fresh.v_star))
     z = (losses.mean() - exact) / (losses.std() / sqrt(losses.size))
     assert abs(z) < stats.norm.isf(FALSE_ALARM / 2)
 
 
-SETTING = Setting(tokens=2, alpha=3.0, noise=0.5, score_mean=1.0)
+SETTING = Setting(lengths(2), alpha=3.0, noise=0.5, scores=(GaussianScores(1.0),))
 
 
 def ones_run(dims, seeds, root_seed=0, **options):
@@ -292,9 +373,9 @@ def test_one_run_is_the_experiments_run():
 
 def test_sample_numbers_are_right_on_average():
     rng = np.random.default_rng(0)
-    whole = {Setting(2, 1.3, 0.1, 1.0).sampler(10, rng).samples for _ in range(50)}
+    whole = {replace(SETTING, alpha=1.3).sampler(10, rng).samples for _ in range(50)}
     assert whole == {13}
-    drawn = np.array([Setting(2, 1.37, 0.1, 1.0).sampler(10, rng).samples for _ in range(4000)])
+    drawn = np.array([replace(SETTING, alpha=1.37).sampler(10, rng).samples for _ in range(4000)])
     assert set(drawn) == {13, 14}
     assert stats.binomtest(int((drawn == 14).sum()), 4000, 0.7).pvalue > FALSE_ALARM
 
@@ -361,6 +442,7 @@ def test_run_refuses_bad_settings():
 
 
 def test_dataset_is_what_the_labels_say():
-    d = Sampler(3, 8, 5, 0.0, 1.0, 1.0).draw(np.random.default_rng(0))
-    assert isinstance(d, Dataset) and d.X.shape == (5, 3, 8)
-    np.testing.assert_allclose(d.y, [x[e] @ d.v_star / sqrt(8) for x, e in zip(d.X, d.eps)], atol=1e-14)
+    d = sampler(3, 8, 5, 0.0, 1.0, 1.0).draw(np.random.default_rng(0))
+    (b,) = d.batches
+    assert isinstance(d, Dataset) and b.X.shape == (5, 3, 8) and (d.dim, d.samples) == (8, 5)
+    np.testing.assert_allclose(b.y, [x[e] @ d.v_star / sqrt(8) for x, e in zip(b.X, b.eps)], atol=1e-14)

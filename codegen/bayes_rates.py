@@ -1,0 +1,46 @@
+"""What every evaluator of the Bayes channel hands on, and the Laplace axis that they share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from codegen.averages import Array
+from codegen.bayes_label import Overlaps
+
+LOG_STEP = 0.35  # the integrands are analytic in log s in a strip of half width pi/2
+LOW, HIGH = 38.0, 35.0
+TABLE_STEP = 0.04
+DEGREE = 7
+
+
+class Rates(NamedTuple):
+    """E sum_l |grad_w log Z|^2 for k and v, E log Z, and without a label: E P_eps, and the first with eps told.
+
+    `noise` are the standard errors of the five, where nodes are random.
+    """
+
+    k: float
+    v: float
+    entropy: float
+    location: float
+    revealed: float
+    noise: tuple[float, ...] = (0.0,) * 5
+
+    @staticmethod
+    def of(values: Array, noise: Array | None = None) -> Rates:
+        """From the five values in order."""
+        errors = np.zeros(5) if noise is None else noise
+        k, v, entropy, location, revealed = (float(x) for x in values)
+        return Rates(k, v, entropy, location, revealed, tuple(float(e) for e in errors))
+
+
+class Evaluator(Protocol):
+    """The averages at given overlaps; `fineness` scales the density of all nodes."""
+
+    def rates(self, at: Overlaps, fineness: float) -> Rates:
+        """All averages."""
+
+    def fresh(self, at: Overlaps, fineness: float) -> Rates:
+        """Only the two averages without a label."""

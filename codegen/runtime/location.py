@@ -1,0 +1,298 @@
+"""The weight of the hidden location given the score fields: gbar(w) = E[g(0, chi*) | w], token 0 being the hidden one.
+
+Given w, chi* is N(mu, s^2) with mu = m_k w / q_k. What is averaged over chi* beforehand depends on LOCATION:
+"gaussian": it is in the law of the fields already; "own": it belongs to the hidden token's score, a table in mu_0;
+"ranked": softmax of a linear score is the law of the largest of chi* + Gumbel noise, an integral over the winner;
+"normalised": the softmax of any other score, for which chi* is sampled beside w.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from scipy import special
+
+from codegen.runtime.kernel import (
+    HARD_LIMIT,
+    LOCATION,
+    SHIFT_INVARIANT,
+    Array,
+    own_log_weight,
+    own_slope,
+    ranking_slope,
+)
+from codegen.runtime.lengths import Setting
+
+WEIGHTED = LOCATION != "gaussian"
+NORMAL_REACH = 8.5
+GUMBEL_REACH = (4.0, 40.0)
+TABLE_NODES = 2048
+TABLE_REACH = 30.0
+SMALLEST_DEVIATION = 1e-7
+
+
+class Weight(NamedTuple):
+    """gbar at every sample, and d log gbar / d mu of every token."""
+
+    value: Array
+    slopes: Array
+
+
+class Location(Protocol):
+    """The weight at given order parameters."""
+
+    def at(self, w_chi: Array, xi: Array) -> Weight:
+        """gbar at the score fields; xi are the normals of chi* where it is sampled."""
+
+
+def location_dimensions(setting: Setting) -> int:
+    """Number of further normals that the weight needs."""
+    return setting.tokens if LOCATION == "normalised" and not np.isinf(setting.nu) else 0
+
+
+def location_at(order: Array, setting: Setting) -> Location:
+    """The weight at these order parameters."""
+    m_k, q_k = float(order[0]), float(order[1])
+    spread = max(1.0 - m_k * m_k / q_k, SMALLEST_DEVIATION**2)
+    if np.isinf(setting.nu):
+        return Ranked(HARD_LIMIT, m_k / q_k, float(np.sqrt(spread)), np.inf)
+    if LOCATION == "ranked":
+        slope = float(ranking_slope(setting.nu))
+        return Ranked(int(np.sign(slope)), m_k / q_k, float(np.sqrt(spread)), abs(slope)) if slope else Even()
+    # Along (1, .., 1), which a shift-invariant sigma does not see, nothing is known of chi*.
+    common = m_k * m_k / (q_k * setting.tokens) if SHIFT_INVARIANT else 0.0
+    if LOCATION == "own":
+        return Own(m_k / q_k, own_spline(float(np.sqrt(spread + common)), setting.nu))
+    covariance = spread * np.eye(setting.tokens) + common
+    return Sampled(m_k / q_k, np.linalg.cholesky(covariance), setting.nu)
+
+
+class Even(NamedTuple):
+    """No token is preferred."""
+
+    def at(self, w_chi: Array, xi: Array) -> Weight:
+        """gbar = 1."""
+        return Weight(np.ones(w_chi.shape[1]), np.zeros(w_chi.shape))
+
+
+class Spline(NamedTuple):
+    """A function of one variable by quintics between the nodes of an even grid."""
+
+    low: float
+    step: float
+    coefficients: Array
+
+    @staticmethod
+    def through(grid: Array, values: Array, slopes: Array, bends: Array) -> Spline:
+        """With these values, slopes and second derivatives at the nodes."""
+        step = float(grid[1] - grid[0])
+        p, v, a = values, step * slopes, step * step * bends
+        rise = p[1:] - p[:-1]
+        (v0, v1), (a0, a1) = ((e[:-1], e[1:]) for e in (v, a))
+        cubic = 10.0 * rise - 6.0 * v0 - 4.0 * v1 - 1.5 * a0 + 0.5 * a1
+        quartic = -15.0 * rise + 8.0 * v0 + 7.0 * v1 + 1.5 * a0 - a1
+        quintic = 6.0 * rise - 3.0 * (v0 + v1) - 0.5 * (a0 - a1)
+        return Spline(float(grid[0]), step, np.stack([p[:-1], v0, 0.5 * a0, cubic, quartic, quintic], axis=1))
+
+    def at(self, x: Array) -> tuple[Array, Array]:
+        """The function and its slope; beyond the grid, those of its ends."""
+        position = np.clip((x - self.low) / self.step, 0.0, len(self.coefficients) - 1e-9)
+        i = position.astype(int)
+        t = position - i
+        c = np.moveaxis(self.coefficients[i], -1, 0)
+        value = c[0] + t * (c[1] + t * (c[2] + t * (c[3] + t * (c[4] + t * c[5]))))
+        slope = c[1] + t * (2.0 * c[2] + t * (3.0 * c[3] + t * (4.0 * c[4] + t * (5.0 * c[5]))))
+        return value, slope / self.step
+
+
+class Noise(NamedTuple):
+    """Independent noise of every token: nodes of the winner's, weights of its density and of the density's slope.
+
+    Without a spline it is normal, with the cdf and the density at hand.
+    """
+
+    nodes: Array
+    weights: Array
+    bends: Array
+    deviation: float
+    spline: Spline | None
+
+    def cdf(self, x: Array) -> tuple[Array, Array]:
+        """The cdf and the density."""
+        if self.spline is not None:
+            return self.spline.at(x)
+        u = x / self.deviation
+        return special.ndtr(u), np.exp(-0.5 * u * u) / (np.sqrt(2.0 * np.pi) * self.deviation)
+
+
+@lru_cache(maxsize=64)
+def ranking_noise(deviation: float, slope: float, tokens: int) -> Noise:
+    """deviation xi + Gumbel / slope: the largest of chi* with such noise has the law of softmax(slope chi*).
+
+    At infinite slope it is the normal noise alone. The step is that of the smoother of the two laws; products of more
+    cdfs are sharper.
+    """
+    rough = 0.85 / np.sqrt(max(tokens, 3))
+    if np.isinf(slope):
+        u = rough * np.arange(-int(NORMAL_REACH / rough), int(NORMAL_REACH / rough) + 1)
+        weights = np.exp(-0.5 * u * u)
+        weights /= weights.sum()
+        return Noise(deviation * u, weights, -weights * u / deviation, deviation, None)
+    low = -NORMAL_REACH * deviation - GUMBEL_REACH[0] / slope
+    high = NORMAL_REACH * deviation + GUMBEL_REACH[1] / slope
+    nodes = np.arange(low, high, max(rough * deviation, 0.25 / slope))
+    _, weights, bends = _mixed_noise(nodes, deviation, slope)
+    felt = weights > 1e-18 * weights.max()
+    total = weights.sum()
+    grid = np.linspace(low, high, TABLE_NODES)
+    spline = Spline.through(grid, *_mixed_noise(grid, deviation, slope))
+    return Noise(nodes[felt], weights[felt] / total, bends[felt] / total, deviation, spline)
+
+
+def _mixed_noise(x: Array, deviation: float, slope: float) -> Array:
+    """cdf, density and its slope of deviation xi + Gumbel / slope, the sharper of the two laws averaged over."""
+    found = np.empty((3, x.size))
+    sharp = slope * deviation > 1.0
+    if sharp:
+        g = np.arange(-GUMBEL_REACH[0], GUMBEL_REACH[1], 0.25)
+        weights = np.exp(-g - np.exp(-g))
+    else:
+        g = np.arange(-NORMAL_REACH, NORMAL_REACH + 0.1, 0.25)
+        weights = np.exp(-0.5 * g * g)
+    weights /= weights.sum()
+    for begin in range(0, x.size, 256):
+        b = slice(begin, begin + 256)
+        if sharp:
+            u = (x[b, None] - g / slope) / deviation
+            density = np.exp(-0.5 * u * u) / (np.sqrt(2.0 * np.pi) * deviation)
+            parts = special.ndtr(u), density, -u / deviation * density
+        else:
+            fall = np.exp(np.minimum(-slope * (x[b, None] - deviation * g), 30.0))
+            cdf = np.exp(-fall)
+            density = slope * fall * cdf
+            parts = cdf, density, slope * (fall - 1.0) * density
+        found[:, b] = [part @ weights for part in parts]
+    return found
+
+
+@lru_cache(maxsize=64)
+def duel(deviation: float, slope: float) -> Spline:
+    """Where there are two tokens: the chance E_t F(t + d) to win, in the lead d."""
+    noise = ranking_noise(deviation, slope, 2)
+    reach = float(noise.nodes[-1] - noise.nodes[0])
+    grid = np.linspace(-reach, reach, TABLE_NODES)
+    found = np.zeros((3, grid.size))
+    for t, weight, bend in zip(noise.nodes, noise.weights, noise.bends, strict=True):
+        cdf, density = noise.cdf(grid + t)
+        found += np.stack([weight * cdf, weight * density, -bend * density])
+    return Spline.through(grid, *found)
+
+
+class Ranked(NamedTuple):
+    """The hidden token wins: gbar = L E_t prod_l F(t + x_0 - x_l), x = sign mu, t the winner's own noise."""
+
+    sign: int
+    gain: float
+    deviation: float
+    slope: float
+
+    def at(self, w_chi: Array, xi: Array) -> Weight:
+        """gbar and its slopes; those of the beaten tokens add up to minus the winner's."""
+        ahead = self.sign * self.gain * (w_chi[:1] - w_chi[1:])
+        won, lost = self._duel(ahead) if len(ahead) == 1 else self._contest(ahead)
+        slopes = np.concatenate([lost.sum(axis=0)[None], -lost]) / np.maximum(won, 1e-300)
+        return Weight(len(w_chi) * won, self.sign * slopes)
+
+    def _duel(self, ahead: Array) -> tuple[Array, Array]:
+        won, rate = duel(self.deviation, self.slope).at(ahead[0])
+        return won, rate[None]
+
+    def _contest(self, ahead: Array) -> tuple[Array, Array]:
+        """The probability to win and its rates E_t f_l prod_{j != l} F_j in the leads over the others."""
+        noise = ranking_noise(self.deviation, self.slope, len(ahead) + 1)
+        won, lost = np.zeros(ahead.shape[1]), np.zeros(ahead.shape)
+        for t, weight in zip(noise.nodes, noise.weights, strict=True):
+            cdf, density = noise.cdf(ahead + t)
+            product = weight * cdf.prod(axis=0)
+            won += product
+            lost += product * (density / np.maximum(cdf, 1e-300))
+        return won, lost
+
+
+@lru_cache(maxsize=64)
+def own_spline(deviation: float, nu: float) -> Spline:
+    """log E over xi of exp(own_log_weight(mu + deviation xi)) and two derivatives by Stein; E[g] = 1."""
+    grid = np.linspace(-TABLE_REACH, TABLE_REACH, TABLE_NODES)
+    total = _own_moments(np.zeros(1), 1.0, nu)[0, 0]
+    moments = _own_moments(grid, deviation, nu)
+    slope = moments[1] / deviation
+    bend = moments[2] / deviation**2 - slope * slope
+    return Spline.through(grid, moments[0] - total, slope, bend)
+
+
+def _own_moments(mu: Array, deviation: float, nu: float) -> Array:
+    """log E[h], E[h xi]/E[h] and E[h (xi^2 - 1)]/E[h], the step halved until they rest."""
+    step, found = 0.2, np.full((3, mu.size), np.inf)
+    while True:
+        before, found = found, np.empty((3, mu.size))
+        xi = step * np.arange(-int(20.0 / step), int(20.0 / step) + 1)
+        base = -0.5 * xi * xi - 0.5 * np.log(2.0 * np.pi) + np.log(step)
+        for begin in range(0, mu.size, 256):
+            b = slice(begin, begin + 256)
+            log = own_log_weight(mu[b, None] + deviation * xi, nu) + base
+            top = log.max(axis=1, keepdims=True)
+            h = np.exp(log - top)
+            total = h.sum(axis=1)
+            found[:, b] = top[:, 0] + np.log(total), (h @ xi) / total, (h @ (xi * xi - 1.0)) / total
+        step /= 2.0
+        if np.abs(found - before).max() < 1e-11 * (1.0 + np.abs(found).max()) or step < 0.02:
+            return found
+
+
+class Own(NamedTuple):
+    """The weight is a function of the hidden token's score alone."""
+
+    gain: float
+    log_weight: Spline
+
+    def at(self, w_chi: Array, xi: Array) -> Weight:
+        """gbar and its slope."""
+        slopes = np.zeros(w_chi.shape)
+        log, slopes[0] = self.log_weight.at(self.gain * w_chi[0])
+        return Weight(np.exp(np.minimum(log, 700.0)), slopes)
+
+
+class Sampled(NamedTuple):
+    """chi* = mu + factor xi beside w; gbar is g itself."""
+
+    gain: float
+    factor: Array
+    nu: float
+
+    def at(self, w_chi: Array, xi: Array) -> Weight:
+        """L times the softmax at token 0, and its logarithmic slopes in chi*."""
+        return softmax_weight(self.gain * w_chi + self.factor @ xi, self.nu)
+
+
+def softmax_weight(stars: Array, nu: float) -> Weight:
+    """g(0, chi*) = L softmax(own log-weights)_0 and its logarithmic slopes."""
+    logs = own_log_weight(stars, nu)
+    parts = np.exp(logs - logs.max(axis=0))
+    parts /= parts.sum(axis=0)
+    rates = own_slope(stars, nu)
+    slopes = -parts * rates
+    slopes[0] += rates[0]
+    return Weight(len(stars) * parts[0], slopes)
+
+
+def teacher_weight(stars: Array, setting: Setting) -> Array:
+    """g(0, chi*) itself at the scores of the teacher; at nu = inf the scores must have the hidden one first."""
+    if np.isinf(setting.nu):
+        return np.ones(stars.shape[1])
+    if LOCATION == "own":
+        return np.asarray(
+            np.exp(own_log_weight(stars[0], setting.nu) - _own_moments(np.zeros(1), 1.0, setting.nu)[0, 0])
+        )
+    return softmax_weight(stars, setting.nu).value

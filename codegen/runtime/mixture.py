@@ -1,0 +1,67 @@
+"""Averages over sequences of several lengths: those of every length, weighted by its share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from codegen.runtime.channel import Averages, Channel, Ladder, Response
+from codegen.runtime.kernel import Array
+from codegen.runtime.lengths import Setting
+
+
+class Mixture:
+    """One evaluator per length as one."""
+
+    def __init__(self, channels: Sequence[Channel], shares: Sequence[float]) -> None:
+        self.channels, self.shares = channels, np.array(shares)
+        self.name = " and ".join(sorted({c.name for c in channels}))
+
+    def averages(self, order: Array, search: bool = False) -> Averages:
+        """The mean over the lengths."""
+        found = [c.averages(order, search) for c in self.channels]
+        means = [np.tensordot(self.shares, [getattr(a, f) for a in found], 1) for f in Averages._fields]
+        return Averages(means[0], *(float(m) for m in means[1:]))
+
+    def response(self, order: Array) -> Response:
+        """The mean over the lengths."""
+        found = [c.response(order) for c in self.channels]
+        squares, trace = (np.tensordot(self.shares, [getattr(r, f) for r in found], 1) for f in ("squares", "trace"))
+        return Response(squares, float(trace), float(np.hypot.reduce(self.shares * [r.noise for r in found])))
+
+
+class MixedLadder(Mixture):
+    """Evaluators that are refined together."""
+
+    channels: Sequence[Ladder]
+
+    def __init__(self, channels: Sequence[Ladder], shares: Sequence[float]) -> None:
+        super().__init__(channels, shares)
+        self.slack = max(c.slack for c in channels)
+        self.cuts_folds = all(c.cuts_folds for c in channels)
+
+    def adapt(self, order: Array) -> None:
+        """Adapt every length's nodes."""
+        for channel in self.channels:
+            channel.adapt(order)
+
+    def refined(self, level: int) -> MixedLadder:
+        """All at another level."""
+        return MixedLadder([c.refined(level) for c in self.channels], list(self.shares))
+
+    def size(self, level: int) -> float:
+        """The nodes of the largest."""
+        return max(c.size(level) for c in self.channels)
+
+
+def mixed(settings: Sequence[Setting], make: Callable[[Setting], Channel]) -> Channel:
+    """The channel of one length, or the mixture of several."""
+    channels = [make(s) for s in settings]
+    return channels[0] if len(channels) == 1 else Mixture(channels, [s.kernel.share for s in settings])
+
+
+def mixed_ladder(settings: Sequence[Setting], make: Callable[[Setting], Ladder]) -> Ladder:
+    """The ladder of one length, or the mixture of several."""
+    channels = [make(s) for s in settings]
+    return channels[0] if len(channels) == 1 else MixedLadder(channels, [s.kernel.share for s in settings])

@@ -1,0 +1,219 @@
+"""Both branches of the Bayes-optimal theory along alpha, the thresholds between their phases, and a figure of them.
+
+As alpha grows an informed branch appears, its free entropy passes that of the uninformed one (the information-theoretic
+threshold), and the uninformed branch ends (the algorithmic one); between the last two lies the hard phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from codegen.bayes import BayesChannel, Branch, branches
+from replicode.bayes_level import bayes_channel, check_alpha, equilibrium, is_hard
+from theory.errors import InputError
+from theory.lengths import Lengths
+from theory.task import Task
+
+SCAN = 17
+_JUMP = 0.1
+_ONE, _UNINFORMED, _INFORMED = "one", "uninformed", "informed"
+
+
+@dataclass(frozen=True)
+class BayesBranches:
+    """The branches found at every alpha: one, or an informed and an uninformed one."""
+
+    task: str
+    tokens: str
+    nu: float
+    noise: float
+    alphas: tuple[float, ...]
+    points: tuple[tuple[Branch, ...], ...]
+
+    @property
+    def equilibria(self) -> tuple[Branch, ...]:
+        """The branch of the largest free entropy at every alpha."""
+        return tuple(equilibrium(p) for p in self.points)
+
+    @property
+    def hard(self) -> tuple[bool, ...]:
+        """Where the equilibrium is not reached from an uninformed start."""
+        return tuple(is_hard(p) for p in self.points)
+
+    def curve(self, start: str, field: str) -> tuple[float, ...]:
+        """A field along the informed or the uninformed branch, which are the same where there is one."""
+        chosen = [next((b for b in p if b.start == start), p[0]) for p in self.points]
+        return tuple(float(getattr(b, field)) for b in chosen)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON: the equilibrium and all branches at every alpha."""
+        rows = [
+            {
+                "alpha": alpha,
+                "test_risk": best.test_risk,
+                "excess_risk": best.test_risk - self.noise**2,
+                "hard_phase": hard,
+                "branches": [asdict(b) for b in found],
+            }
+            for alpha, found, best, hard in zip(self.alphas, self.points, self.equilibria, self.hard)
+        ]
+        return {"task": self.task, "tokens": self.tokens, "nu": self.nu, "noise": self.noise, "points": rows}
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Values of alpha, None outside the range: where an informed branch appears, wins, and is reached from nothing.
+
+    Each is right to `tolerance`, as far as the scan of the range resolves what lies between its points.
+    """
+
+    informed_branch: float | None
+    information_theoretic: float | None
+    algorithmic: float | None
+    tolerance: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields in order, ready for JSON."""
+        return asdict(self)
+
+
+def bayes_branches(
+    task: str | Task,
+    tokens: int | str | Lengths,
+    nu: float,
+    noise: float,
+    alphas: Sequence[float],
+    digits: int = 5,
+    progress: Callable[[float], None] | None = None,
+) -> BayesBranches:
+    """All branches at every alpha."""
+    from replicode.api import check_digits
+
+    tolerance = check_digits(digits)
+    for alpha in alphas:
+        check_alpha(alpha)
+    channel = bayes_channel(task, tokens, nu, noise)
+    points = []
+    for alpha in alphas:
+        points.append(branches(channel, float(alpha), tolerance))
+        if progress is not None:
+            progress(float(alpha))
+    shown = task if isinstance(task, str) else task.text
+    return BayesBranches(shown, str(tokens), nu, noise, tuple(float(a) for a in alphas), tuple(points))
+
+
+def thresholds(
+    task: str | Task,
+    tokens: int | str | Lengths,
+    nu: float,
+    noise: float,
+    low: float,
+    high: float,
+    tolerance: float = 1e-3,
+    digits: int = 5,
+    scan: int = SCAN,
+) -> Thresholds:
+    """The thresholds between two values of alpha: a scan, then bisection wherever neighbours differ."""
+    from replicode.api import check_digits
+
+    accuracy = check_digits(digits)
+    check_alpha(low)
+    check_alpha(high)
+    if not low < high:
+        raise InputError("alpha", (low, high), "a range whose lower end is below its upper one")
+    if not tolerance > 0.0:
+        raise InputError("tolerance", tolerance, "a positive number")
+    search = _Bisection(bayes_channel(task, tokens, nu, noise), accuracy, tolerance)
+    step = (high - low) / (scan - 1)
+    scanned = [search.state(low + step * i) for i in range(scan)]
+    for left, right in pairwise(scanned):
+        search.separate(left, right)
+    return Thresholds(
+        informed_branch=search.first(lambda a, b: a == _ONE and b != _ONE),
+        information_theoretic=search.first(lambda a, b: a != _INFORMED and b == _INFORMED),
+        algorithmic=search.first(lambda a, b: a != _ONE and b == _ONE),
+        tolerance=tolerance,
+    )
+
+
+@dataclass(frozen=True)
+class _State:
+    """Which branch wins at alpha, or that there is one only, and how much of v an uninformed start finds."""
+
+    alpha: float
+    winner: str
+    q_v: float
+
+
+class _Bisection:
+    """Changes of state along alpha, each between two values that are closer than the tolerance."""
+
+    def __init__(self, channel: BayesChannel, accuracy: float, tolerance: float) -> None:
+        self.channel, self.accuracy, self.tolerance = channel, accuracy, tolerance
+        self.changes: list[tuple[_State, _State]] = []
+
+    def state(self, alpha: float) -> _State:
+        found = branches(self.channel, alpha, self.accuracy)
+        uninformed = next(b for b in found if b.start == "uninformed")
+        return _State(alpha, equilibrium(found).start if len(found) > 1 else _ONE, uninformed.q_v)
+
+    def separate(self, left: _State, right: _State) -> None:
+        """Note the changes between two states; a jump between two single branches is looked into as well."""
+        jumps = left.winner == right.winner == _ONE and abs(right.q_v - left.q_v) > _JUMP
+        if left.winner == right.winner and not jumps:
+            return
+        if right.alpha - left.alpha < self.tolerance:
+            if left.winner != right.winner:
+                self.changes.append((left, right))
+            return
+        middle = self.state((left.alpha + right.alpha) / 2.0)
+        self.separate(left, middle)
+        self.separate(middle, right)
+
+    def first(self, kind: Callable[[str, str], bool]) -> float | None:
+        """The middle of the first change of a kind."""
+        found = [(a.alpha + b.alpha) / 2.0 for a, b in self.changes if kind(a.winner, b.winner)]
+        return found[0] if found else None
+
+
+def figure(found: BayesBranches, marks: Thresholds | None, path: Path) -> str | None:
+    """Test risk and free entropy of both branches against alpha; None where matplotlib is not installed."""
+    try:
+        import matplotlib
+    except ImportError:
+        return None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    drawn, (risk, entropy) = plt.subplots(2, 1, figsize=(6.0, 6.0), sharex=True, layout="constrained")
+    styles = {"informed": ("C0", "-"), "uninformed": ("C1", "--")}
+    for start, (colour, line) in styles.items():
+        for axes, field in ((risk, "test_risk"), (entropy, "free_entropy")):
+            axes.plot(found.alphas, found.curve(start, field), color=colour, linestyle=line, label=f"{start} start")
+    best = [b.test_risk for b in found.equilibria]
+    risk.plot(found.alphas, best, "o", color="k", markersize=3, label="equilibrium (Bayes-optimal)")
+    if marks is not None:
+        _mark(marks, (risk, entropy))
+    risk.set_ylabel(r"test risk $\mathbb{E}(y - \hat y)^2$")
+    entropy.set_ylabel(r"free entropy $\Phi$")
+    entropy.set_xlabel(r"$\alpha = N/D$")
+    nu = r"\infty" if found.nu == float("inf") else f"{found.nu:g}"
+    risk.set_title(rf"{found.task}, $L={found.tokens}$, $\nu={nu}$, $\Delta={found.noise:g}$")
+    risk.legend(frameon=False)
+    drawn.savefig(path, dpi=150)
+    plt.close(drawn)
+    return str(path)
+
+
+def _mark(marks: Thresholds, panels: Sequence[Any]) -> None:
+    """The thresholds as vertical lines, the hard phase between them shaded."""
+    for axes in panels:
+        for value, line in ((marks.information_theoretic, ":"), (marks.algorithmic, "-.")):
+            if value is not None:
+                axes.axvline(value, color="0.4", linestyle=line, linewidth=1.0)
+        if marks.information_theoretic is not None and marks.algorithmic is not None:
+            axes.axvspan(marks.information_theoretic, marks.algorithmic, color="0.9", zorder=0)

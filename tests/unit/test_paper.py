@@ -1,0 +1,92 @@
+"""The table at the paper's size: resumed, shared out, and readable, at a small size."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+
+import numpy as np
+import pytest
+
+import validation.paper as paper
+from replicode.api import module_for
+from validation.paper import PAPER, Data, Point, Records, table, trained
+
+MORE, FEWER = Data("spiked", 2, 4.0, 4.0, 0.3), Data("spiked", 2, 4.0, 3.0, 0.3)
+POINTS = (Point("softmax", MORE, 2.0, 2.0), Point("linear", MORE, 2.0, 2.0), Point("softmax", FEWER, 2.0, 2.0))
+
+
+@pytest.fixture(autouse=True)
+def cached(monkeypatch):
+    """Modules from the cache that other tests share."""
+    monkeypatch.setattr(paper, "_module", lambda *which: module_for(*which)[0])
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How many data sets were drawn and how many trainings were run."""
+    counts = {"drawn": 0, "trained": 0}
+    draw, one = paper._drawn, paper._one
+
+    def drawn(*args):
+        counts["drawn"] += 1
+        return draw(*args)
+
+    def once(*args):
+        counts["trained"] += 1
+        return one(*args)
+
+    monkeypatch.setattr(paper, "_drawn", drawn)
+    monkeypatch.setattr(paper, "_one", once)
+    return counts
+
+
+def test_the_papers_points():
+    assert len(PAPER) == 18 == len({point.name for point in PAPER})
+    assert {(p.data.task, p.data.nu) for p in PAPER} == {("spiked", 1.0), ("spiked", 2.0), ("max", inf)}
+    for point in PAPER:
+        dim = point.data.dim(1e4)
+        assert np.sqrt(dim * dim * point.data.alpha) == pytest.approx(1e4, rel=1e-3)
+
+
+def test_trainings_are_resumed_enlarged_and_shared_out(tmp_path, counted):
+    first = trained(POINTS, tmp_path, 120, 2, (1, 2))
+    # Two laws and two seeds are four data sets, of which every second is drawn: those of the first law.
+    assert counted == {"drawn": 2, "trained": 4}
+    assert [len(lines) for lines in first.values()] == [2, 2, 0]
+    with (tmp_path / "trained.jsonl").open("a") as file:
+        file.write('{"key": "cut sho')
+    whole = trained(POINTS, tmp_path, 120, 2)
+    assert counted == {"drawn": 4, "trained": 6}
+    assert [len(lines) for lines in whole.values()] == [2, 2, 2]
+    assert trained(POINTS, tmp_path, 120, 2) == whole and counted["trained"] == 6
+    assert all(json.dumps(line) in (tmp_path / "trained.jsonl").read_text() for line in whole[POINTS[2].name])
+    trained(POINTS, tmp_path, 120, 3)
+    assert counted == {"drawn": 6, "trained": 9}
+
+
+def test_a_training_depends_on_its_own_seed_only(tmp_path):
+    both = trained(POINTS, tmp_path / "both", 120, 2)
+    alone = trained(POINTS[1:2], tmp_path / "alone", 120, 2)
+    name = POINTS[1].name
+    assert [e["values"] for e in both[name]] == [e["values"] for e in alone[name]]
+    assert both[name][0]["values"] != both[name][1]["values"]
+
+
+def test_the_table_names_every_point_and_the_verdict(tmp_path, counted):
+    text = table(POINTS[:2], tmp_path, 160, 3)
+    again = table(POINTS[:2], tmp_path, 160, 3)
+    assert text == again and counted["trained"] == 6
+    lines = text.splitlines()
+    assert [line.split(" | ")[0].strip("| ") for line in lines[4:6]] == [p.name for p in POINTS[:2]]
+    assert lines[-1].startswith("Verdict: ") and "14 tests" in lines[-1]
+    path = tmp_path / "theory.jsonl"
+    path.write_text(path.read_text().replace('"test_risk": 0', '"test_risk": 9'))
+    assert "Verdict: disagrees" in table(POINTS[:2], tmp_path, 160, 3)
+
+
+def test_records_keep_the_last_line_of_a_key(tmp_path):
+    path = tmp_path / "new" / "records.jsonl"
+    for value in (1, 2):
+        Records(path).add("a", {"value": value})
+    assert Records(path).lines == {"a": {"key": "a", "value": 2}}

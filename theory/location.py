@@ -1,0 +1,64 @@
+"""How the hidden location is told from the scores: which average of the weight g over chi*, given w, is at hand.
+
+The replica average runs over w with the weight gbar(w) = E[g(eps, chi*) | w]. A log-weight quadratic in the hidden
+token's score goes into the law of the fields. One of that score alone leaves a function of one variable. One that is
+normalised over the locations is a softmax of the tokens' own log-weights: where these are linear it is the law of the
+largest of chi* plus Gumbel noise, so that gbar is one integral over the winner's noise; else chi* is kept beside w.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import sympy as sp
+
+from theory.errors import InputError, Refusal
+from theory.nodes import TokenSum, X
+from theory.properties import kinked_arguments
+from theory.task import Task
+
+Kind = Literal["gaussian", "own", "ranked", "normalised"]
+
+
+@dataclass(frozen=True)
+class Location:
+    """The kind of weight, the hidden token's own log-weight with its slope in x, and the sign of the limit nu -> inf.
+
+    `hard` is +1 (-1) where the hidden token becomes the one of the largest (smallest) score, and 0 without a limit.
+    """
+
+    kind: Kind
+    own: sp.Expr
+    slope: sp.Expr
+    hard: int
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the weight stays outside the law of the fields."""
+        return self.kind != "gaussian"
+
+
+def location(setting: Task) -> Location:
+    """The kind of a task's weight; a refusal where none of the reductions applies."""
+    own, slope = setting.own, sp.diff(setting.own, X)
+    return Location(_kind(setting, own, slope), own, slope, _hard(setting))
+
+
+def _kind(setting: Task, own: sp.Expr, slope: sp.Expr) -> Kind:
+    if setting.gaussian:
+        return "gaussian"
+    if kinked_arguments(own):
+        raise Refusal(f"task {setting.text}: its log-weight has kinks, which the averages over chi* do not resolve")
+    if not setting.log_weight.has(TokenSum):
+        return "own"
+    if own.has(TokenSum) or not setting.scores_unweighted:
+        raise Refusal(f"task {setting.text}: its weight couples the scores and is not normalised over the locations")
+    return "normalised" if X in slope.free_symbols else "ranked"
+
+
+def _hard(setting: Task) -> int:
+    try:
+        return setting.hard_limit()
+    except InputError:
+        return 0

@@ -1,0 +1,100 @@
+"""The state evolution of message passing, iteration by iteration, with errors: by quadrature and by sampling.
+
+q^(t+1) = qh/(1 + qh) for k and v, qh = alpha E |grad_w log Z|^2 at the overlaps q^t, and the test risk
+1 + noise^2 - q_v E[P_eps]. The two ways share nothing but the derived evidence: one averages with the nodes of the
+Bayes channel, the other over draws of the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from codegen.bayes import BayesChannel
+from theory.bayes import derive_bayes
+from theory.errors import Refusal
+from validation.amp import Start
+from validation.amp_problem import Problem, drawn_scores
+from validation.sampling import Array
+
+FINENESS = (0.6, 0.85)
+SMALLEST = 1e-9
+ROUNDING = 1e-8  # SMALLEST stands for 0
+
+Rates = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Evolution:
+    """q_k, q_v and test_risk before every iteration and after the last; `errors` has a row for each of the three."""
+
+    q_k: Array
+    q_v: Array
+    test_risk: Array
+    errors: Array
+
+
+def _evolution(tracks: Array, errors: Array) -> Evolution:
+    return Evolution(tracks[0], tracks[1], tracks[2], errors)
+
+
+def by_quadrature(of: Problem, start: Start, iterations: int = 10) -> Evolution:
+    """From the averages of `codegen.bayes`; the errors are the change from coarser nodes."""
+    channel = BayesChannel(derive_bayes(of.task), of.nu, of.noise, of.lengths)
+
+    def rates(fineness: float) -> Rates:
+        return lambda q: _channel_rates(channel, q, fineness)
+
+    coarse, fine = (_track(rates(f), of.alpha, of.noise, start, iterations) for f in FINENESS)
+    return _evolution(fine, np.abs(fine - coarse) + ROUNDING)
+
+
+def _channel_rates(channel: BayesChannel, q: Array, fineness: float) -> Array:
+    """E |grad_k log Z|^2, E |grad_v log Z|^2 and E P_eps."""
+    q_k, q_v = np.maximum(q, SMALLEST).tolist()
+    found = channel.rates(q_k, q_v, fineness)
+    if any(found.noise):
+        raise Refusal("so many tokens are averaged over random nodes: take the state evolution by sampling")
+    return np.array([found.k, found.v, found.location])
+
+
+def by_sampling(
+    of: Problem, start: Start, rng: np.random.Generator, iterations: int = 10, count: int = 20_000, replicas: int = 16
+) -> Evolution:
+    """From draws of the fields: the mean of independent evolutions, and its standard error."""
+
+    def rates(q: Array) -> Array:
+        return _sampled_rates(of, q, count, rng)
+
+    tracks = np.stack([_track(rates, of.alpha, of.noise, start, iterations) for _ in range(replicas)])
+    return _evolution(tracks.mean(axis=0), tracks.std(axis=0, ddof=1) / sqrt(replicas))
+
+
+def _sampled_rates(of: Problem, q: Array, count: int, rng: np.random.Generator) -> Array:
+    """The same averages over `count` sequences of each length."""
+    q_k, q_v = q.tolist()
+    found = np.zeros(3)
+    for law, tokens, share in zip(of.scores, of.lengths.tokens, of.lengths.weights):
+        chi, eps = drawn_scores(law, tokens, count, rng)
+        hidden = np.arange(count), eps
+        w_k = q_k * chi + sqrt(q_k - q_k**2) * rng.standard_normal(chi.shape)
+        w_v = sqrt(q_v) * rng.standard_normal(chi.shape)
+        y = w_v[hidden] + sqrt(1.0 - q_v + of.noise**2) * rng.standard_normal(count)
+        squares = [(g**2).sum() / count for g in of.evidence.log_z_gradient(y, w_k, w_v, 1.0 - q_k, 1.0 - q_v)]
+        found += share * np.array([*squares, of.evidence.location(w_k, 1.0 - q_k)[hidden].mean()])
+    return found
+
+
+def _track(rates: Rates, alpha: float, noise: float, start: Start, iterations: int) -> Array:
+    """q_k, q_v and test_risk as rows."""
+    q = np.array([start.q_k, start.q_v])
+    found = np.empty((3, iterations + 1))
+    for t in range(iterations + 1):
+        *gains, location = rates(q)
+        found[:, t] = *q, 1.0 + noise**2 - q[1] * location
+        qh = alpha * np.array(gains)
+        q = qh / (1.0 + qh)
+    return found

@@ -1,0 +1,70 @@
+"""One-pass stochastic gradient descent: every sequence is used once, and time is counted in steps per dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite, sqrt
+
+import numpy as np
+
+from theory.errors import InputError
+from validation.attention import TokenMap
+from validation.measure import Overlaps
+from validation.sampling import Array, Dataset
+from validation.training import Start
+
+
+def one_pass(
+    dataset: Dataset,
+    token_map: TokenMap,
+    lambdas: tuple[float, float],
+    start: Start,
+    rng: np.random.Generator,
+    rate: float,
+    times: Sequence[float],
+) -> tuple[Overlaps, ...]:
+    """The overlaps at the given times t = steps/D, rising, of steps on the sequences in the order they were drawn.
+
+    k <- k + rate r sum_l (df/dchi_l) X_l/sqrt(D) - (rate lambda_k/D) k with r = y - f, and v likewise with sigma_l in
+    place of df/dchi_l, on the same sequence. A longer run goes on with fresh data, the same teachers and a warm start.
+    """
+    if not (isfinite(rate) and rate > 0):
+        raise InputError("rate", rate, "a finite number above 0")
+    stops = [round(t * dataset.dim) for t in times]
+    if not stops or stops != sorted(stops) or stops[0] < 0 or stops[-1] > dataset.samples:
+        raise InputError("times", tuple(times), f"rising numbers from 0 to N/D = {dataset.samples / dataset.dim:g}")
+    k, v = np.split(start.draw(rng, dataset).copy(), 2)
+    order = _drawn_order(dataset)
+    found, done = [], 0
+    for stop in stops:
+        for batch, row in order[done:stop]:
+            part = dataset.batches[batch]
+            _step(k, v, np.asarray(part.X[row], dtype=np.float64), float(part.y[row]), token_map, lambdas, rate)
+        done = stop
+        found.append(Overlaps.of(k, v, dataset.k_star, dataset.v_star))
+    return tuple(found)
+
+
+def _drawn_order(dataset: Dataset) -> list[tuple[int, int]]:
+    """Batch and row of every sequence, in the order of the places."""
+    owners = np.concatenate([np.full(b.y.size, i) for i, b in enumerate(dataset.batches)])
+    rows = np.concatenate([np.arange(b.y.size) for b in dataset.batches])
+    order = np.argsort(np.concatenate([b.places for b in dataset.batches]))
+    return list(zip(owners[order].tolist(), rows[order].tolist()))
+
+
+def _step(
+    k: Array, v: Array, X: Array, y: float, token_map: TokenMap, lambdas: tuple[float, float], rate: float
+) -> None:
+    """One step on one sequence X (L, D), in place."""
+    dim = k.size
+    fields = X @ np.stack([k, v], axis=1) / sqrt(dim)
+    chi, z = fields[:, :1], fields[:, 1:]
+    weights = token_map.sigma(chi)
+    residual = y - float((weights * z).sum())
+    pull = rate * residual / sqrt(dim)
+    slopes = token_map.pullback(chi, z)
+    k *= 1 - rate * lambdas[0] / dim
+    k += pull * (slopes[:, 0] @ X)
+    v *= 1 - rate * lambdas[1] / dim
+    v += pull * (weights[:, 0] @ X)
