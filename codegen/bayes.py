@@ -1,7 +1,8 @@
 """The Bayes-optimal theory solved at finite samples: fixed points of the state evolution, and their branches.
 
-The state evolution runs in log qh of both blocks, in which V = 1 - q keeps its digits when it is small. Coarse averages
-bring it to rest; Newton steps then follow on finer and finer ones until two levels agree to the tolerance.
+The state evolution runs in -log V = log(1 + qh) of both blocks, which is q itself where that is small and keeps the
+digits of V = 1 - q where that is. Coarse averages bring it to rest; Newton steps then follow on finer and finer ones
+until two levels agree to the tolerance.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from theory.population import A
 COARSE, FINE = 0.6, 1.2
 LEVELS = (COARSE, 0.75, 0.95, FINE, 1.5)
 LOG_Z = sp.Symbol("log_Z", real=True)
-_UNINFORMED = -14.0
+_UNINFORMED = 1e-6
 _SMALLEST = (1e-6, 1e-14)  # of V_v at an informed start, without noise and with it
 _RECOVERED = 1e-6
-_NOTHING = -60.0
+_NOTHING = 1e-26
 _SAME = 1e-4
 _NEAR = 0.05
 _STILL = 1e-7
@@ -82,9 +83,9 @@ class BayesChannel:
         """All averages at overlaps that are not close to one."""
         return self.evaluator.rates(Overlaps(q_k, 1.0 - q_k, q_v, 1.0 - q_v), fineness)
 
-    def overlaps(self, log_qh: Array) -> Overlaps:
-        """q and V of both blocks; of k alone they come with v recovered."""
-        qh = np.exp(log_qh)
+    def overlaps(self, known: Array) -> Overlaps:
+        """q and V of both blocks from log(1 + qh); of k alone they come with v recovered."""
+        qh = np.expm1(known)
         pairs = [(float(self.overlap(s)), float(self.rest(s))) for s in qh]
         return Overlaps(*pairs[0], *(pairs[1] if len(pairs) > 1 else (1.0, 0.0)))
 
@@ -108,26 +109,25 @@ class _Search:
     alpha: float
     recovered: bool
 
-    def averages(self, log_qh: Array, fineness: float) -> Rates:
-        at = self.channel.overlaps(log_qh)
+    def averages(self, known: Array, fineness: float) -> Rates:
+        at = self.channel.overlaps(known)
         evaluator = self.channel.evaluator
         return evaluator.fresh(at, fineness) if self.recovered else evaluator.rates(at, fineness)
 
     def conjugates(self, rates: Rates) -> Array:
-        """log qh = log (alpha times the rates)."""
+        """log(1 + qh), qh being alpha times the rates."""
         found = np.array([rates.revealed] if self.recovered else [rates.k, rates.v])
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.maximum(np.log(self.alpha * np.maximum(found, 0.0)), _NOTHING))
+        return np.asarray(np.log1p(np.maximum(self.alpha * found, _NOTHING)))
 
-    def image(self, log_qh: Array, fineness: float) -> Array:
-        return self.conjugates(self.averages(log_qh, fineness))
+    def image(self, known: Array, fineness: float) -> Array:
+        return self.conjugates(self.averages(known, fineness))
 
     def free_entropy(self, at: Overlaps, rates: Rates) -> float:
         """Infinite once v is recovered."""
         return np.inf if self.recovered else self.channel.free_entropy(self.alpha, at, rates)
 
-    def risk(self, log_qh: Array, rates: Rates) -> float:
-        return float(self.channel.risk(rates.location, self.channel.overlaps(log_qh).q_v, self.channel.noise))
+    def risk(self, known: Array, rates: Rates) -> float:
+        return float(self.channel.risk(rates.location, self.channel.overlaps(known).q_v, self.channel.noise))
 
 
 def branches(channel: BayesChannel, alpha: float, tolerance: float) -> tuple[Branch, ...]:
@@ -144,8 +144,8 @@ def branches(channel: BayesChannel, alpha: float, tolerance: float) -> tuple[Bra
     if channel.recovers(alpha):
         return (_finished(channel, alpha, "informed", told, tolerance), uninformed)
     V_v = max(float(channel.told_V_v(alpha, channel.noise)), _SMALLEST[channel.noise > 0.0])
-    high = _iterated(search, np.array([told.log_qh[0], np.log((1.0 - V_v) / V_v)]))
-    if _gap(high.log_qh, low.log_qh).max() < _SAME:
+    high = _iterated(search, np.array([told.known[0], -np.log(V_v)]))
+    if np.abs(high.known - low.known).max() < _SAME:
         return (uninformed,)
     return (_finished(channel, alpha, "informed", high, tolerance), uninformed)
 
@@ -154,76 +154,75 @@ def branches(channel: BayesChannel, alpha: float, tolerance: float) -> tuple[Bra
 class _Rest:
     """Where the coarse state evolution came to rest."""
 
-    log_qh: Array
+    known: Array
     iterations: int
     recovered: bool
 
 
 def _told(channel: BayesChannel, alpha: float) -> _Rest:
     """k where the labels tell every location."""
-    found = _iterated(_Search(channel, alpha, True), np.zeros(1))
-    return _Rest(found.log_qh, found.iterations, True)
+    found = _iterated(_Search(channel, alpha, True), np.ones(1))
+    return _Rest(found.known, found.iterations, True)
 
 
-def _gap(log_qh: Array, image: Array) -> Array:
-    """Differences of log qh times q: of q itself where it is small, of V relative to itself where that is small."""
-    return np.asarray(np.abs(image - log_qh) * special.expit(np.maximum(log_qh, image)))
-
-
-def _iterated(search: _Search, log_qh: Array) -> _Rest:
+def _iterated(search: _Search, known: Array) -> _Rest:
     """The state evolution on coarse averages until it rests, with Newton steps where it contracts and moves little.
 
     Where it drifts, as near the end of a branch, it leaps along: the map is monotone, so that a leap that still drifts
     the same way has passed no more than fixed points closer together than the longest leap.
     """
-    image = search.image(log_qh, COARSE)
+    image = search.image(known, COARSE)
     wait, leap = 0, 1.0
     for iteration in range(1, _MOST + 1):
-        moved = _gap(log_qh, image).max()
-        if moved < _STILL:
+        moved = np.abs(image - known).max()
+        if moved < _STILL and _contracts(_jacobian(search, known, image)):
             return _Rest(image, iteration, False)
-        if _escapes(search, log_qh, image):
+        if _escapes(search, known, image):
             return _Rest(image, iteration, True)
         if moved < _NEAR and wait == 0:
-            trial = log_qh + _newton_step(search, log_qh, image)
-            if np.isfinite(trial).all() and np.abs(trial - log_qh).max() < _LARGEST_STEP:
+            trial = np.maximum(known + _newton_step(search, known, image), _NOTHING)
+            if np.isfinite(trial).all() and np.abs(trial - known).max() < _LARGEST_STEP:
                 beyond = search.image(trial, COARSE)
-                if _gap(trial, beyond).max() < 0.3 * moved:
-                    log_qh, image = trial, beyond
+                if np.abs(beyond - trial).max() < 0.3 * moved:
+                    known, image = trial, beyond
                     continue
             wait = _PAUSE
         wait = max(wait - 1, 0)
-        drift = image - log_qh
-        leap = max(min(2.0 * leap, _LONGEST_LEAP / moved), 1.0)
-        trial = log_qh + leap * drift
+        drift = image - known
+        leap = max(min(2.0 * leap, _LONGEST_LEAP * max(1.0, known.max()) / moved), 1.0)
+        trial = np.maximum(known + leap * drift, _NOTHING)
         beyond = search.image(trial, COARSE)
         if leap > 1.0 and ((beyond - trial) * drift < 0.0).any():
             leap, trial = 0.5, image
             beyond = search.image(trial, COARSE)
-        log_qh, image = trial, beyond
-    return _Rest(log_qh, _MOST, False)
+        known, image = trial, beyond
+    return _Rest(known, _MOST, False)
 
 
-def _escapes(search: _Search, log_qh: Array, image: Array) -> bool:
+def _escapes(search: _Search, known: Array, image: Array) -> bool:
     """V_v -> 0: it is small already, falls, and falls faster the smaller it is."""
     if search.recovered or not search.channel.recovers(search.alpha):
         return False
-    before, after = (search.channel.overlaps(x).V_v for x in (log_qh, image))
+    before, after = (search.channel.overlaps(x).V_v for x in (known, image))
     return after < min(before, _RECOVERED)
 
 
-def _jacobian(search: _Search, log_qh: Array, image: Array) -> Array:
-    """d image / d log qh by differences of coarse averages."""
-    moves = _DIFFERENCE * np.eye(log_qh.size)
-    return np.stack([(search.image(log_qh + d, COARSE) - image) / _DIFFERENCE for d in moves], axis=1)
+def _jacobian(search: _Search, known: Array, image: Array) -> Array:
+    """d image / d log(1 + qh) by differences of coarse averages."""
+    moves = _DIFFERENCE * np.eye(known.size)
+    return np.stack([(search.image(known + d, COARSE) - image) / _DIFFERENCE for d in moves], axis=1)
 
 
-def _newton_step(search: _Search, log_qh: Array, image: Array) -> Array:
+def _contracts(jacobian: Array) -> bool:
+    return bool(np.abs(np.linalg.eigvals(jacobian)).max() < 1.0 - 1e-6)
+
+
+def _newton_step(search: _Search, known: Array, image: Array) -> Array:
     """Towards the fixed point; not a number where the map does not contract, so that it may be an unstable one."""
-    jacobian = _jacobian(search, log_qh, image)
-    if np.abs(np.linalg.eigvals(jacobian)).max() > 1.0 - 1e-6:
-        return np.full(log_qh.size, np.nan)
-    return np.asarray(np.linalg.solve(np.eye(log_qh.size) - jacobian, image - log_qh))
+    jacobian = _jacobian(search, known, image)
+    if not _contracts(jacobian):
+        return np.full(known.size, np.nan)
+    return np.asarray(np.linalg.solve(np.eye(known.size) - jacobian, image - known))
 
 
 def _finished(channel: BayesChannel, alpha: float, start: str, rest: _Rest, tolerance: float) -> Branch:
@@ -232,33 +231,33 @@ def _finished(channel: BayesChannel, alpha: float, start: str, rest: _Rest, tole
     A step with a Jacobian that is right to _DIFFERENCE leaves the residual stated here; the free entropy is stationary.
     """
     search = _Search(channel, alpha, rest.recovered)
-    log_qh, iterations, error, residual = rest.log_qh, rest.iterations, np.inf, np.inf
-    jacobian = _jacobian(search, log_qh, search.image(log_qh, COARSE))
-    inverse = np.asarray(np.linalg.inv(np.eye(log_qh.size) - jacobian), dtype=np.float64)
-    rates, at = search.averages(log_qh, COARSE), channel.overlaps(log_qh)
-    risk, entropy, changed = search.risk(log_qh, rates), search.free_entropy(at, rates), 0.0
+    known, iterations, error, residual = rest.known, rest.iterations, np.inf, np.inf
+    jacobian = _jacobian(search, known, search.image(known, COARSE))
+    inverse = np.asarray(np.linalg.inv(np.eye(known.size) - jacobian), dtype=np.float64)
+    rates, at = search.averages(known, COARSE), channel.overlaps(known)
+    risk, entropy, changed = search.risk(known, rates), search.free_entropy(at, rates), 0.0
     amplified = float(np.abs(inverse).sum())
     for fineness in LEVELS[1:]:
         for _ in range(_MOST_NEWTON):
-            rates, at = search.averages(log_qh, fineness), channel.overlaps(log_qh)
+            rates, at = search.averages(known, fineness), channel.overlaps(known)
             iterations += 1
-            move = search.conjugates(rates) - log_qh
-            gap = float(_gap(log_qh, log_qh + move).max())
-            log_qh = np.maximum(log_qh + inverse @ move, _NOTHING)
+            move = search.conjugates(rates) - known
+            gap = float(np.abs(move).max())
+            known = np.maximum(known + inverse @ move, _NOTHING)
             residual = gap * min(1.0, amplified * (gap + _DIFFERENCE))
             if residual < 0.01 * tolerance:
                 break
-        fresh = channel.evaluator.fresh(channel.overlaps(log_qh), fineness)
-        before, risk = risk, search.risk(log_qh, fresh)
+        fresh = channel.evaluator.fresh(channel.overlaps(known), fineness)
+        before, risk = risk, search.risk(known, fresh)
         error = abs(risk - before) + 2.0 * residual * amplified + _ROUNDING * max(1.0, abs(risk))
         if not rest.recovered:
             earlier, entropy = entropy, search.free_entropy(at, rates)
             changed = abs(entropy - earlier) + _ROUNDING
-        scatter = _scatter(search, log_qh, rates, inverse)
+        scatter = _scatter(search, known, rates, inverse)
         if error <= tolerance or scatter > error:
             error += scatter
             break
-    at = channel.overlaps(log_qh)
+    at = channel.overlaps(known)
     return Branch(
         start=start,
         q_k=at.q_k,
@@ -274,14 +273,13 @@ def _finished(channel: BayesChannel, alpha: float, start: str, rest: _Rest, tole
     )
 
 
-def _scatter(search: _Search, log_qh: Array, rates: Rates, inverse: Array) -> float:
+def _scatter(search: _Search, known: Array, rates: Rates, inverse: Array) -> float:
     """What the random nodes, if any, leave open of the risk: a two-sided bound of 99.9 %."""
     noise = np.array(rates.noise)
     if not noise.any():
         return 0.0
-    values = np.array([rates.revealed] if search.recovered else [rates.k, rates.v])
-    relative = (noise[4:] if search.recovered else noise[:2]) / np.maximum(values, 1e-300)
-    shift = np.abs(inverse) @ relative
-    at = search.channel.overlaps(log_qh)
-    moved = float(shift @ np.array([at.q_k * at.V_k, at.q_v * at.V_v])[: shift.size])
+    at = search.channel.overlaps(known)
+    rest = np.array([at.V_k, at.V_v])[: known.size]
+    shift = np.abs(inverse) @ (search.alpha * rest * (noise[4:] if search.recovered else noise[:2]))
+    moved = float(shift @ rest)
     return _QUANTILE * (2.0 * moved + float(noise[3]))

@@ -25,7 +25,7 @@ from codegen.unrolled import UNROLLED_TOKENS, Value, flattened, row_symbol, unro
 from theory.errors import InputError
 from theory.gaussian import FieldLaw
 from theory.location import Location
-from theory.model import ALPHA, CHI_STAR, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, RESIDUAL, Y
+from theory.model import ALPHA, BLOCKS, CHI_STAR, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, RESIDUAL, Y
 from theory.nodes import L, X
 from theory.population import (
     BIAS_IDLE,
@@ -40,6 +40,7 @@ from theory.population import (
     population_risk,
 )
 from theory.saddle import HIDDEN, IDLE, SaddleSystem, conjugate_of, rate_symbol
+from theory.stability import RESPONSES, stability_matrix
 from theory.tokens import Definition, OuterProducts
 
 RUNTIME = (
@@ -104,6 +105,7 @@ def generate(system: SaddleSystem) -> GeneratedModule:
         _conjugates(system),
         _prior_update(system),
         _free_energy(system),
+        _stability_matrix(),
         _population(population_risk(system.task)),
         *(_runtime(name) for name in RUNTIME),
     ]
@@ -530,6 +532,16 @@ def _free_energy(system: SaddleSystem) -> str:
     body += ["    ]", ")"]
     second = _function("free_energy_gradient", f"{arguments}, rates", "the gradient of f in its twelve unknowns", body)
     return f"{first}\n\n\n{second}"
+
+
+def _stability_matrix() -> str:
+    matrix = stability_matrix()
+    names = list(dict.fromkeys(RESPONSES[a, b].name for a in BLOCKS for b in BLOCKS))
+    lines = ["[" + ", ".join(numpy_source(matrix[i, j]) for j in range(2)) + "]" for i in range(2)]
+    body = [*_unpacked([s.name for s in ORDER_PARAMETERS], "order"), *_unpacked(names, "squares")]
+    body.append(f"return np.array([{', '.join(lines)}])")
+    doc = "the de Almeida-Thouless matrix from the averages of the squared responses dG/dw"
+    return _function("stability_matrix", f"order, {ALPHA}, squares", doc, body)
 
 
 def _population(risk: PopulationRisk) -> str:

@@ -198,12 +198,23 @@ def derivation_of(
     law = None if tokens is None else lengths(tokens)
 
     def build() -> dict[str, Any]:
-        from replicode.present import as_json, as_latex, as_markdown, as_text, derivation, population_derivation
+        from replicode.present import (
+            as_json,
+            as_latex,
+            as_markdown,
+            as_text,
+            derivation,
+            population_derivation,
+            stability_derivation,
+        )
         from theory.activation import activation
         from theory.population import derive_population
+        from theory.stability import derive_stability
 
         settled = activation(act, **parameters)
-        if level == "population":
+        if level == "stability":
+            found = stability_derivation(derive_stability(derive(settled, task, law)))
+        elif level == "population":
             found = population_derivation(derive_population(settled, task, law.fixed if law else None))
         else:
             found = derivation(derive(settled, task, law))

@@ -116,15 +116,19 @@ _physics = _options(
     _real("--lambda-k", "lambda_k", default="1", show_default=True),
     _real("--lambda-v", "lambda_v", default="1", show_default=True),
     click.option("--init", default="informed", show_default=True, help="informed or random."),
-    _whole("--digits", "digits", default="8", show_default=True, help="Absolute error asked for: 10^-digits."),
 )
+
+
+def _digits(default: int) -> Callable[..., Any]:
+    text = "Absolute error asked for: 10^-digits."
+    return _whole("--digits", "digits", default=str(default), show_default=True, help=text)
 
 
 @main.command()
 @_activation
 @_task
 @click.option("--tokens", default=None, help="Number of tokens or a distribution of it; symbolic when left out.")
-@click.option("--level", default="rs", show_default=True, help="rs or population.")
+@click.option("--level", default="rs", show_default=True, help="rs, population or stability.")
 @click.option("--format", "style", default="text", show_default=True, help="text, latex, markdown or json.")
 @_param
 @_json
@@ -138,7 +142,7 @@ def derive(
     as_json: bool,
 ) -> None:
     """Free energy, saddle-point equations, reductions and the chain that leads to them."""
-    _one_of("level", level, ("rs", "population"))
+    _one_of("level", level, ("rs", "population", "stability"))
     _one_of("format", style, ("text", "latex", "markdown", "json"))
     from replicode.api import derivation_of
 
@@ -177,7 +181,7 @@ def check(activation: str, task: str, tokens: int | None, parameters: dict[str, 
 @_tokens
 @_real("--nu", "nu", required=True, help="Signal strength; inf where the limit exists.")
 @_real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
-@_whole("--digits", "digits", default="8", show_default=True, help="Absolute error asked for: 10^-digits.")
+@_digits(8)
 @_param
 @_json
 def population(activation: str, parameters: dict[str, Any], as_json: bool, **arguments: Any) -> None:
@@ -194,7 +198,7 @@ def population(activation: str, parameters: dict[str, Any], as_json: bool, **arg
 @_real("--nu", "nu", required=True, help="Signal strength.")
 @_real("--alpha", "alpha", required=True, help="Samples per dimension.")
 @_real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
-@_whole("--digits", "digits", default="6", show_default=True, help="Absolute error asked for: 10^-digits.")
+@_digits(6)
 @_json
 def bayes(as_json: bool, **arguments: Any) -> None:
     """The Bayes-optimal test risk at finite samples, with its branches."""
@@ -242,6 +246,7 @@ def generate(activation: str, task: str, tokens: str, output: str, parameters: d
 @_task
 @_tokens
 @_physics
+@_digits(8)
 @click.option("--backend", default="numpy", show_default=True, help="numpy, or fast: compiled loops (C compiler).")
 @_param
 @_json
@@ -264,6 +269,7 @@ def solve(activation: str, parameters: dict[str, Any], as_json: bool, **argument
 @_task
 @_tokens
 @_physics
+@_digits(5)
 @_whole("--dim", "dim", default="400", show_default=True, help="Largest dimension; D/4, D/2 and D are trained.")
 @_whole("--seeds", "seeds", default="40", show_default=True, help="Trainings per dimension.")
 @_param

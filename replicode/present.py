@@ -16,13 +16,14 @@ import sympy as sp
 
 from theory.chain import SIGMA_SIGMA, SIGMA_W, population_chain
 from theory.channel import N, U
-from theory.model import V
+from theory.model import BLOCKS, V
 from theory.nodes import L, TokenSum, X
 from theory.notation import is_plain, latex, meaning, parameter_symbols, tex, text
 from theory.optimum import excess_of
 from theory.population import PopulationSystem
 from theory.replica import Step
 from theory.saddle import Reduction, SaddleSystem
+from theory.stability import StabilitySystem
 from theory.tokens import Definition
 
 W_CHI = sp.Symbol("w_chi", real=True)
@@ -83,6 +84,20 @@ def derivation(system: SaddleSystem) -> Derivation:
         jacobian=prox_jacobian(system),
         inverse_map=inverse,
         steps=system.steps,
+    )
+
+
+def stability_derivation(found: StabilitySystem) -> Derivation:
+    """The derivation of the de Almeida-Thouless matrix."""
+    system, entries = found.system, [(a, b) for a in BLOCKS for b in BLOCKS]
+    equations = {f"T_{a}{b}": found.matrix[i] for i, (a, b) in enumerate(entries)} | {"replicon": found.replicon}
+    return _derivation(
+        system,
+        level="stability",
+        tokens=system.lengths and (system.tokens or str(system.lengths)),
+        free_energy=system.free_energy,
+        equations=equations,
+        steps=found.steps,
     )
 
 

@@ -60,7 +60,7 @@ def _fields_in_double(batch: Batch, k: Array, v: Array) -> tuple[Array, Array]:
     count, tokens, _ = batch.X.shape
     chi, z = np.empty((tokens, count)), np.empty((tokens, count))
     for part in batch.chunks():
-        X = batch.X[part]
+        X = batch.X[part].astype(np.float64)
         chi[:, part], z[:, part] = fields(X, k), fields(X, v)
     return chi, z
 

@@ -38,7 +38,7 @@ from codegen.runtime.inputs import (
     parameter_values,
     unknowns,
 )
-from codegen.runtime.kernel import Array, free_energy_gradient, free_energy_value
+from codegen.runtime.kernel import Array, free_energy_gradient, free_energy_value, stability_matrix
 from codegen.runtime.lengths import Setting
 from codegen.runtime.mixture import mixed, mixed_ladder
 from codegen.runtime.nodes import lattice, level_count, sobol
@@ -419,9 +419,7 @@ def _stability(response: Response, last: Evaluation, task: _Task) -> tuple[float
     1/V_k = lambda_k + Vh_k, less three standard errors where nodes are random: jumps in a Vh_k that is itself
     negligible beside the regulariser do not break anything.
     """
-    v_k, v_v = last.order[2] ** 2, last.order[5] ** 2
-    kk, kv, vv = task.problem.alpha * response.squares
-    matrix = np.array([[v_k * kk, v_k * kv], [v_v * kv, v_v * vv]])
+    matrix = stability_matrix(last.order, task.problem.alpha, response.squares)
     stein, smooth = last.conjugates[2], task.problem.alpha * response.trace
     if not np.isfinite(matrix).all():
         return np.inf, np.inf, 0.0

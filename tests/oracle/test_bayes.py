@@ -46,7 +46,7 @@ def test_derived_functions():
     assert sp.simplify(system.score_variance - (1 - Q["k"])) == 0
 
 
-@pytest.mark.parametrize("name", ["spiked", "max", "-x**4/10 + x"])
+@pytest.mark.parametrize("name", ["spiked", "max"])
 def test_risk_is_the_population_risk_at_the_matched_overlaps(name):
     risk = population_risk(task(name)).on_manifold.subs({M["v"]: Q["v"], B: A})
     assert sp.expand(derive_bayes(name).risk - risk) == 0
@@ -257,7 +257,7 @@ def test_hard_phase_without_noise():
     assert uninformed["q_v"] < 0.8 and np.isfinite(uninformed["free_entropy"])
     nearly = bayes(tokens=3, nu=nu, alpha=alpha, noise=1e-6, digits=7)
     assert nearly.hard_phase and nearly.test_risk == pytest.approx(informed["test_risk"], abs=1e-6)
-    assert bayes(tokens=3, nu=nu, alpha=2.0, digits=6).hard_phase is False
+    assert [bayes(tokens=3, nu=nu, alpha=a, digits=6).hard_phase for a in (1.2405, 1.3)] == [True, False]
 
 
 def test_the_recovered_branch_has_a_diverging_entropy():
@@ -278,8 +278,15 @@ def test_hard_phase_of_the_largest_score():
     assert [len(branches(channel, alpha, 1e-5)) for alpha in (1.2, 1.4)] == [1, 1]
 
 
+def test_an_even_weight_is_learnt_from_next_to_nothing():
+    """x**2/4 at q_k = 0 tells nothing of k: with few samples that is stable, with more it is left."""
+    few, more = (bayes(task="x**2/4", tokens=2, nu=1.0, alpha=a, noise=NOISE_, digits=6) for a in (0.5, 1.5))
+    assert few.order_parameters["q_k"] < 1e-6 and few.converged
+    assert more.order_parameters["q_k"] == pytest.approx(0.013812, abs=1e-5) and len(more.branches) == 1
+
+
 def test_extremes():
-    for alpha, nu, noise in ((1e-3, 2.0, 0.3), (1e4, 2.0, 0.3), (1.0, 1e3, 0.3), (1.0, 2.0, 1e3), (1.5, 2.0, 1e-6)):
+    for alpha, nu, noise in ((1e-3, 2.0, 0.3), (1e4, 2.0, 0.3), (1.0, 300.0, 0.3), (1.0, 2.0, 1e3), (1.5, 2.0, 1e-6)):
         found = bayes(tokens=2, nu=nu, alpha=alpha, noise=noise, digits=5)
         assert found.converged and found.error < 1e-5 and noise**2 <= found.test_risk <= 1.0 + noise**2
 

@@ -21,7 +21,7 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=5)
+@settings(max_examples=4)
 @given(SETTINGS)
 def test_bounds_and_monotony(setting):
     """With more samples the risk falls; it stays above that of infinite data and below that of no data."""
@@ -29,9 +29,10 @@ def test_bounds_and_monotony(setting):
     more = bayes(digits=5, **{**setting, "alpha": 1.3 * setting["alpha"]})
     room = found.error + more.error + 1e-9
     assert more.test_risk <= found.test_risk + room
-    gain = bayes_gain(task(setting["task"]), setting["nu"], lengths(setting["tokens"])).gain
-    assert 1.0 - gain <= found.excess_risk + room
     assert found.excess_risk <= 1.0 + room
+    if task(setting["task"]).gaussian:
+        gain = bayes_gain(task(setting["task"]), setting["nu"], lengths(setting["tokens"])).gain
+        assert 1.0 - gain <= found.excess_risk + room
 
 
 @settings(max_examples=3)
@@ -44,7 +45,7 @@ def test_largest_score(nu, alpha, noise):
     assert 1.0 - gain - found.error <= found.excess_risk <= 1.0 + found.error
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(st.floats(0.0, 8.0), st.floats(0.3, 4.0))
 def test_signal_helps(nu, alpha):
     """A stronger signal lowers the risk: the posterior of a weaker one can be had by adding noise to the scores."""

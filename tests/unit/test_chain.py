@@ -26,6 +26,8 @@ CASES = [
     ("softmax1", "x**2/4 + x/3", None),
     (NESTED, "spiked", 2),
     ("abs(a + n*x) + sigmoid(beta*x)/(L + sum(x**2))", "spiked", 2),
+    ("softmax", "max", 2),
+    ("linear", "nu*tanh(x)", "1:0.5,2:0.5"),
 ]
 PASSED = set()
 

@@ -73,6 +73,12 @@ def test_a_training_depends_on_its_own_seed_only(tmp_path):
     assert both[name][0]["values"] != both[name][1]["values"]
 
 
+def test_every_seed_has_its_own_data():
+    first, second = (paper._drawn(POINTS[0], 20, seed).batches[0] for seed in (0, 1))
+    assert first.X.dtype == np.float32 and first.X.shape == (80, 2, 20)
+    assert not np.isin(first.y, second.y).any()
+
+
 def test_the_table_names_every_point_and_the_verdict(tmp_path, counted):
     text = table(POINTS[:2], tmp_path, 160, 3)
     again = table(POINTS[:2], tmp_path, 160, 3)

@@ -224,6 +224,17 @@ def test_training_says_when_it_has_not_converged():
     assert not one.converged and one.gradient_norm > 1e-6
 
 
+def test_a_flat_place_that_lies_higher_is_not_taken_for_a_minimum():
+    """A narrow well: the first trial step of unit length leaves it for a plateau without slope."""
+
+    def well(params):
+        depth = np.exp(-50 * params @ params)
+        return 2 - depth, 100 * depth * params
+
+    end, _ = Lbfgs().minimise(well, np.array([0.15, 0.0]), 1e-6)
+    np.testing.assert_allclose(end, 0, atol=1e-6)
+
+
 def test_training_carries_on_where_a_round_stops_early():
     dataset, _ = small_problem()
     args = (dataset, Softmax(), (1.0, 1.0), Random())

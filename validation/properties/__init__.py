@@ -1,0 +1,26 @@
+"""Named properties of what the engine makes of an activation: what must hold, tried in numbers.
+
+Each is a function of a `Subject` whose docstring states the mathematics and which returns a `Verdict`. A property that
+the activation is not meant to have, or whose ingredients do not exist for it, is not applicable; one that is meant to
+hold and does not has failed. `subject` prepares an activation, `outcomes` runs the suite of `check`; `LONGER` holds
+what takes too long for it. All points are drawn from the subject's seed.
+"""
+
+from validation.properties.subject import DIGITS, Subject, examined, subject, subject_of
+from validation.properties.suite import LONGER, PROPERTIES, outcomes
+from validation.properties.verdict import PASSED, Outcome, Property, Verdict
+
+__all__ = [
+    "DIGITS",
+    "LONGER",
+    "PASSED",
+    "PROPERTIES",
+    "Outcome",
+    "Property",
+    "Subject",
+    "Verdict",
+    "examined",
+    "outcomes",
+    "subject",
+    "subject_of",
+]
