@@ -8,6 +8,7 @@ until two levels agree to the tolerance.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import sympy as sp
@@ -17,7 +18,7 @@ from codegen.averages import Array, compiled
 from codegen.bayes_coupled import SCRAMBLES, CoupledChannel
 from codegen.bayes_label import Overlaps
 from codegen.bayes_own import OwnChannel
-from codegen.bayes_rates import Evaluator, Rates
+from codegen.bayes_rates import Evaluator, Rates, TooFine
 from theory.bayes import ENTROPY, BayesSystem
 from theory.lengths import Lengths
 from theory.model import ALPHA, BLOCKS, NOISE, QH, Q, V
@@ -225,61 +226,78 @@ def _newton_step(search: _Search, known: Array, image: Array) -> Array:
     return np.asarray(np.linalg.solve(np.eye(known.size) - jacobian, image - known))
 
 
-def _finished(channel: BayesChannel, alpha: float, start: str, rest: _Rest, tolerance: float) -> Branch:
-    """Newton on finer averages with the coarse Jacobian, level by level until two agree.
+class _Level(NamedTuple):
+    """The fixed point on the nodes of one level."""
 
-    A step with a Jacobian that is right to _DIFFERENCE leaves the residual stated here; the free entropy is stationary.
+    known: Array
+    rates: Rates
+    risk: float
+    entropy: float
+    residual: float
+    iterations: int
+
+
+def _polished(search: _Search, known: Array, inverse: Array, fineness: float, tolerance: float) -> _Level:
+    """Newton steps with a given inverse of 1 - dF, which is right to _DIFFERENCE and leaves the residual stated here.
+
+    The free entropy is that of the last evaluation, being stationary.
     """
-    search = _Search(channel, alpha, rest.recovered)
-    known, iterations, error, residual = rest.known, rest.iterations, np.inf, np.inf
-    jacobian = _jacobian(search, known, search.image(known, COARSE))
-    inverse = np.asarray(np.linalg.inv(np.eye(known.size) - jacobian), dtype=np.float64)
-    rates, at = search.averages(known, COARSE), channel.overlaps(known)
-    risk, entropy, changed = search.risk(known, rates), search.free_entropy(at, rates), 0.0
     amplified = float(np.abs(inverse).sum())
-    for fineness in LEVELS[1:]:
-        for _ in range(_MOST_NEWTON):
-            rates, at = search.averages(known, fineness), channel.overlaps(known)
-            iterations += 1
-            move = search.conjugates(rates) - known
-            gap = float(np.abs(move).max())
-            known = np.maximum(known + inverse @ move, _NOTHING)
-            residual = gap * min(1.0, amplified * (gap + _DIFFERENCE))
-            if residual < 0.01 * tolerance:
-                break
-        fresh = channel.evaluator.fresh(channel.overlaps(known), fineness)
-        before, risk = risk, search.risk(known, fresh)
-        error = abs(risk - before) + 2.0 * residual * amplified + _ROUNDING * max(1.0, abs(risk))
-        if not rest.recovered:
-            earlier, entropy = entropy, search.free_entropy(at, rates)
-            changed = abs(entropy - earlier) + _ROUNDING
-        scatter = _scatter(search, known, rates, inverse)
-        if error <= tolerance or scatter > error:
-            error += scatter
+    for iteration in range(1, _MOST_NEWTON + 1):
+        rates, at = search.averages(known, fineness), search.channel.overlaps(known)
+        move = search.conjugates(rates) - known
+        gap = float(np.abs(move).max())
+        known = np.maximum(known + inverse @ move, _NOTHING)
+        residual = gap * min(1.0, amplified * (gap + _DIFFERENCE))
+        if residual < 0.01 * tolerance:
             break
-    at = channel.overlaps(known)
+    fresh = search.channel.evaluator.fresh(search.channel.overlaps(known), fineness)
+    return _Level(known, rates, search.risk(known, fresh), search.free_entropy(at, rates), residual, iteration)
+
+
+def _finished(channel: BayesChannel, alpha: float, start: str, rest: _Rest, tolerance: float) -> Branch:
+    """Finer and finer averages until two levels agree, or the next would be too fine."""
+    search = _Search(channel, alpha, rest.recovered)
+    jacobian = _jacobian(search, rest.known, search.image(rest.known, COARSE))
+    inverse = np.asarray(np.linalg.inv(np.eye(rest.known.size) - jacobian), dtype=np.float64)
+    now = _polished(search, rest.known, inverse, COARSE, tolerance)
+    iterations, error, changed = rest.iterations + now.iterations, np.inf, 0.0 if rest.recovered else np.inf
+    for fineness in LEVELS[1:]:
+        before = now
+        try:
+            now = _polished(search, before.known, inverse, fineness, tolerance)
+        except TooFine:
+            break
+        iterations += now.iterations
+        error = abs(now.risk - before.risk) + 2.0 * now.residual * float(np.abs(inverse).sum())
+        error += _ROUNDING * max(1.0, abs(now.risk))
+        if not rest.recovered:
+            changed = abs(now.entropy - before.entropy) + _ROUNDING * max(1.0, abs(now.entropy))
+        if error <= tolerance or _scatter(search, now, inverse) > error:
+            break
+    at = channel.overlaps(now.known)
     return Branch(
         start=start,
         q_k=at.q_k,
         q_v=at.q_v,
-        test_risk=risk,
-        free_entropy=entropy,
-        converged=residual < max(tolerance, 1e-10),
-        residual=residual,
+        test_risk=now.risk,
+        free_entropy=now.entropy,
+        converged=now.residual < max(tolerance, 1e-10),
+        residual=now.residual,
         iterations=iterations,
-        error=float(error),
-        entropy_error=float(changed) + alpha * _QUANTILE * rates.noise[2],
+        error=float(error) + _scatter(search, now, inverse),
+        entropy_error=float(changed) + alpha * _QUANTILE * now.rates.noise[2],
         recovered=rest.recovered,
     )
 
 
-def _scatter(search: _Search, known: Array, rates: Rates, inverse: Array) -> float:
+def _scatter(search: _Search, level: _Level, inverse: Array) -> float:
     """What the random nodes, if any, leave open of the risk: a two-sided bound of 99.9 %."""
-    noise = np.array(rates.noise)
+    noise = np.array(level.rates.noise)
     if not noise.any():
         return 0.0
-    at = search.channel.overlaps(known)
-    rest = np.array([at.V_k, at.V_v])[: known.size]
+    at = search.channel.overlaps(level.known)
+    rest = np.array([at.V_k, at.V_v])[: level.known.size]
     shift = np.abs(inverse) @ (search.alpha * rest * (noise[4:] if search.recovered else noise[:2]))
     moved = float(shift @ rest)
     return _QUANTILE * (2.0 * moved + float(noise[3]))

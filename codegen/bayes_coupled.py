@@ -17,7 +17,7 @@ from codegen.averages import Array
 from codegen.bayes_keys import KeyNodes, sampled_keys, symmetric_lattice
 from codegen.bayes_label import LabelLaw, LabelNodes, Overlaps
 from codegen.bayes_location import Weights, combined, tables
-from codegen.bayes_rates import DEGREE, LOG_STEP, TABLE_STEP, Rates
+from codegen.bayes_rates import DEGREE, LOG_STEP, TABLE_STEP, Rates, TooFine
 from theory.bayes import BayesSystem
 from theory.lengths import Lengths
 
@@ -99,8 +99,10 @@ def _key_nodes(at: Overlaps, tokens: int, differences: bool, fineness: float) ->
         fine = min(fineness, _SAMPLED_FINENESS)
         count = _LOG2_NODES + round(2.0 * np.log2(fineness / _SAMPLED_FINENESS))
         return [sampled_keys(tokens, count, seed) for seed in range(SCRAMBLES)], fine
-    nodes = symmetric_lattice(tokens, scale * step / fineness, _reach(fineness) - 0.4, differences, 50 * _MOST_NODES)
-    return ([nodes] if nodes is not None else [sampled_keys(tokens, _LOG2_NODES, 0)]), fineness
+    nodes = symmetric_lattice(tokens, scale * step / fineness, _reach(fineness) - 0.4, differences, 8 * _MOST_NODES)
+    if nodes is None:
+        raise TooFine
+    return [nodes], fineness
 
 
 @lru_cache(maxsize=256)
@@ -108,10 +110,8 @@ def _coarsening(tokens: int, log_step: float, differences: bool) -> float | None
     """The factor by which the step must grow for the lattice to stay small; None where too little would be left."""
     scale = 1.0
     while scale < _COARSEST:
-        if (
-            symmetric_lattice(tokens, scale * float(np.exp(log_step)), _reach(1.0) - 0.4, differences, _MOST_NODES)
-            is not None
-        ):
+        step = scale * float(np.exp(log_step))
+        if symmetric_lattice(tokens, step, _reach(1.0) - 0.4, differences, _MOST_NODES) is not None:
             return scale
         scale *= _COARSER
     return None

@@ -15,6 +15,10 @@ TABLE_STEP = 0.04
 DEGREE = 7
 
 
+class TooFine(Exception):
+    """These nodes would be too many: the level before has to do."""
+
+
 class Rates(NamedTuple):
     """E sum_l |grad_w log Z|^2 for k and v, E log Z, and without a label: E P_eps, and the first with eps told.
 

@@ -49,7 +49,7 @@ def _most_powers(products: WeightedAverages) -> int:
 
 
 def _factorised(products: WeightedAverages, setting: Task, nu: float, lengths: Lengths) -> Averages:
-    hidden = _hidden(products, nu)
+    hidden = _hidden(products, nu, lengths)
     unweighted = setting.scores_unweighted
     norm = _normalisation(products, setting, nu, lengths, hidden)
 
@@ -88,7 +88,7 @@ def _hard(products: WeightedAverages, sign: int, lengths: Lengths) -> Averages:
 def _sampled(act: Activation, setting: Task, nu: float, hard: int | None, lengths: Lengths) -> Averages:
     nodes = SampledAverages(act, setting, hard, properties(act).smooth)
     products = weighted_averages(Activation("constant", sp.S.One), setting) if hard is None else None
-    hidden = None if products is None else _hidden(products, nu)
+    hidden = None if products is None else _hidden(products, nu, lengths)
 
     def averages(m: float, tau: float, values: Mapping[sp.Symbol, float], fineness: float) -> tuple[float, float]:
         level = {COARSE: 0, CHECK: 1}.get(fineness, 2)
@@ -122,10 +122,12 @@ def bayes_gain(setting: Task, nu: float, lengths: Lengths) -> BayesGain:
     return BayesGain(gain, abs(gain - twin) + abs(gain - check) + 4e-16)
 
 
-def _hidden(products: WeightedAverages, nu: float) -> tuple[float, float] | None:
+def _hidden(products: WeightedAverages, nu: float, lengths: Lengths) -> tuple[float, float] | None:
     if products.gaussian is None:
         return None
-    mean, variance = (float(compiled(e, (NU,))(nu)) for e in products.gaussian)
+    if lengths.fixed is None and any(L in e.free_symbols for e in products.gaussian):
+        raise Refusal("a Gaussian weight that depends on L is averaged at one number of tokens only")
+    mean, variance = (float(compiled(e, (NU, L))(nu, float(lengths.tokens[0]))) for e in products.gaussian)
     if not variance > 0.0:
         raise Refusal(f"at nu = {nu} the weight of the task has no finite average")
     return mean, variance

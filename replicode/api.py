@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from replicode.cache import cached
-from theory.errors import InputError
+from theory.errors import InputError, Refusal
 from theory.lengths import Lengths, lengths
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 BACKENDS = ("numpy", "fast")
 DOUBLE_DIGITS = 12
+BAYES_DIGITS = 6
+BAYES_WORST = 1e-3
 FLOAT_DIGITS = 15
 MOST_DIGITS = 50
 
@@ -142,11 +144,12 @@ def solve(
     digits: int = 8,
     init: str = "informed",
     backend: str = "numpy",
+    bayes: bool = True,
     **parameters: float,
 ) -> Any:
-    """Solve the saddle-point equations; the Solution carries its error and its warnings.
+    """Solve the saddle-point equations; the Solution carries its error, its warnings and the Bayes-optimal risk.
 
-    `backend` is numpy, or fast for compiled loops, which need a C compiler.
+    `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
     """
     tol = check_digits(digits, MOST_DIGITS)
     module, settled = module_for(act, task, tokens, backend)
@@ -156,8 +159,45 @@ def solve(
     if digits > DOUBLE_DIGITS:
         from replicode.precise import precise_solution
 
-        return precise_solution((act, task, lengths(tokens)), module, setting, init, values, digits)
-    return call(module.solve, **setting, init=init, tol=tol, **values)
+        solution = precise_solution((act, task, lengths(tokens)), module, setting, init, values, digits)
+    else:
+        solution = call(module.solve, **setting, init=init, tol=tol, **values)
+    return _beside_bayes(solution, bayes_reference(task, tokens, alpha, nu, noise)) if bayes else solution
+
+
+def bayes_reference(
+    task: str | Task, tokens: int | str | Lengths, alpha: float, nu: float, noise: float
+) -> tuple[float, float] | None:
+    """The Bayes-optimal test risk and its error, from the cache when it is there; None where it is refused."""
+
+    def build() -> dict[str, Any]:
+        from replicode.bayes_level import bayes
+
+        try:
+            found = bayes(task=task, tokens=tokens, nu=nu, alpha=alpha, noise=noise, digits=BAYES_DIGITS)
+        except Refusal as refusal:
+            return {"made_for": f"Bayes-optimal risk, refused: {refusal}", "risk": None, "error": None}
+        trusted = found.converged and math.isfinite(found.test_risk) and found.error < BAYES_WORST
+        return {
+            "made_for": f"Bayes-optimal risk, {tokens} tokens, alpha = {alpha:g}, nu = {nu:g}",
+            "risk": found.test_risk if trusted else None,
+            "error": found.error,
+        }
+
+    key = _described(task), repr(lengths(tokens)), float(alpha), float(nu), float(noise), BAYES_DIGITS
+    found = cached("bayes", key, build)
+    return None if found["risk"] is None else (float(found["risk"]), float(found["error"]))
+
+
+def _beside_bayes(solution: Any, reference: tuple[float, float] | None) -> Any:
+    """The solution with the Bayes-optimal risk, and a warning where it claims to beat it."""
+    if reference is None:
+        return solution
+    risk, error = reference
+    warnings = solution.warnings
+    if float(solution.test_risk) + float(solution.error) < risk - error:
+        warnings = (*warnings, f"below the Bayes-optimal risk {risk:.6g}: no estimator is, the solution is spurious")
+    return solution._replace(bayes_risk=risk, warnings=warnings)
 
 
 def check_parameters(module: ModuleType, values: Mapping[str, float]) -> None:
@@ -259,7 +299,8 @@ def validate(
     if not isinstance(seeds, int) or seeds < 2:
         raise InputError("seeds", seeds, "a whole number of at least 2")
     physics = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    solution = solve(act, task=task, tokens=tokens, digits=digits, init=init, backend="numpy", **physics, **parameters)
+    values: dict[str, Any] = {**physics, **parameters}
+    solution = solve(act, task=task, tokens=tokens, digits=digits, init=init, **values)
     module, settled = module_for(act, task, tokens)
     values = {**settled, **parameters}
     attention = GeneratedAttention(module, nu, noise, np.array([values[p] for p in module.PARAMETERS]))
@@ -278,4 +319,5 @@ def validate(
     found: dict[str, Any] = report(theory, experiment, {"test_risk": solution.error})
     found["dims"] = tuple(found["dims"])
     found["warnings"] = (*solution.warnings, *found["warnings"])
+    found["bayes_risk"] = solution.bayes_risk
     return Report(**found)

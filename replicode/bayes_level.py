@@ -12,6 +12,7 @@ from theory.bayes import derive_bayes
 from theory.errors import InputError
 from theory.lengths import Lengths, lengths
 from theory.task import Task
+from theory.task import task as task_of
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ def bayes_channel(task: str | Task, tokens: int | str | Lengths, nu: float, nois
         finite = name == "noise" or value != math.inf
         if not isinstance(value, (int, float)) or math.isnan(value) or value < 0 or (finite and math.isinf(value)):
             raise InputError(name, value, "a finite number of at least 0" + (" or inf" if name == "nu" else ""))
-    return BayesChannel(derive_bayes(task), float(nu), float(noise), lengths(tokens))
+    law = lengths(tokens)
+    return BayesChannel(derive_bayes(task_of(task).at(law)), float(nu), float(noise), law)
 
 
 def check_alpha(alpha: float) -> None:

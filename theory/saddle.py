@@ -209,7 +209,7 @@ def derive(
 ) -> SaddleSystem:
     """Derive the replica-symmetric saddle-point system of an activation on a task."""
     law = None if tokens is None else lengths(tokens)
-    act, setting, model = activation(act), task(task_spec), model or Model()
+    act, setting, model = activation(act), task(task_spec).at(law), model or Model()
     for length in law.tokens if law else (None,):
         check_domain(act, length)
     values = eliminate_values(model)

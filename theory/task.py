@@ -14,6 +14,7 @@ import sympy as sp
 from theory.errors import InputError, Refusal
 from theory.gaussian import gaussian_from_log_weight, is_quadratic
 from theory.language import parse, unparse
+from theory.lengths import Lengths
 from theory.model import NU
 from theory.nodes import L, TokenSum, X
 from theory.properties import row_sum
@@ -43,6 +44,14 @@ class Task:
     def weight(self) -> sp.Expr:
         """g itself, up to a constant factor."""
         return sp.exp(self.log_weight)
+
+    def at(self, lengths: Lengths | None) -> Task:
+        """The task at a given number of tokens; its own log-weight may depend on that only where it does not vary."""
+        if lengths is None or L not in self.own.free_symbols:
+            return self
+        if lengths.fixed is None:
+            raise Refusal(f"task {self.text}: its weight depends on L, which varies")
+        return Task(self.name, self.log_weight.xreplace({L: sp.Integer(lengths.fixed)}))
 
     @property
     def posterior(self) -> sp.Expr:

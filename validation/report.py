@@ -21,6 +21,7 @@ class Report:
     p_value: float | None
     power: float | None
     seeds_needed: int | None
+    bayes_risk: float | None
     warnings: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:

@@ -208,7 +208,8 @@ def _gaussian_risk(overlaps: Array, setting: Setting, tol: float) -> float:
 def _weighted_risk(overlaps: Array, setting: Setting, tol: float) -> float:
     """The risk on the manifold, and what the cross overlaps, which are small, add to it on common Sobol nodes."""
     m_k, q_k = overlaps[:2]
-    on, _ = _population_risk(overlaps[:4], (setting,), tol)
+    alone = setting._replace(kernel=setting.kernel._replace(share=1.0))
+    on, _ = _population_risk(overlaps[:4], (alone,), tol)
     zeta, _ = _score_nodes_twice(setting.tokens)
     stars, xi = np.split(zeta, 2)
     if np.isinf(setting.nu):
