@@ -19,6 +19,7 @@ from theory.lengths import Lengths
 from theory.task import Task
 
 SCAN = 17
+RANGE_POINTS = 25
 _JUMP = 0.1
 _ONE, _UNINFORMED, _INFORMED = "one", "uninformed", "informed"
 

@@ -64,14 +64,16 @@ def _parameters(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
     return values
 
 
+def _float(name: str, text: str, allowed: str = "a number") -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(name, text, allowed) from None
+
+
 def _number(name: str) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
     def convert(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
-        if text is None:
-            return None
-        try:
-            return float(text)
-        except ValueError:
-            raise InputError(name, text, "a number") from None
+        return None if text is None else _float(name, text)
 
     return convert
 
@@ -195,17 +197,45 @@ def population(activation: str, parameters: dict[str, Any], as_json: bool, **arg
 @main.command()
 @_task
 @_tokens
-@_real("--nu", "nu", required=True, help="Signal strength.")
-@_real("--alpha", "alpha", required=True, help="Samples per dimension.")
+@_real("--nu", "nu", required=True, help="Signal strength; inf where the limit exists.")
+@click.option("--alpha", required=True, help="Samples per dimension, or a range LO:HI to look for thresholds in.")
 @_real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
 @_digits(6)
+@click.option("-o", "--output", default=None, help="With a range: the file to draw both branches to.")
 @_json
-def bayes(as_json: bool, **arguments: Any) -> None:
-    """The Bayes-optimal test risk at finite samples, with its branches."""
+def bayes(alpha: str, digits: int, output: str | None, as_json: bool, **arguments: Any) -> None:
+    """The Bayes-optimal test risk at finite samples, with its branches; over a range of alpha, its thresholds."""
+    if ":" in alpha:
+        _bayes_range(_range("alpha", alpha), output, as_json, arguments)
+        return
+    if output is not None:
+        raise InputError("output", output, "nothing, unless --alpha is a range LO:HI")
     from replicode.bayes_level import bayes as optimal
 
-    found = optimal(**arguments)
+    found = optimal(alpha=_float("alpha", alpha, "a number or a range LO:HI"), digits=digits, **arguments)
     _finish("bayes", found.as_dict(), as_json, list(found.warnings))
+
+
+def _range(name: str, text: str) -> tuple[float, float]:
+    """The two ends of LO:HI."""
+    low, _, high = text.partition(":")
+    return _float(name, low, "the lower end of a range LO:HI"), _float(name, high, "the upper end of a range LO:HI")
+
+
+def _bayes_range(ends: tuple[float, float], output: str | None, as_json: bool, arguments: dict[str, Any]) -> None:
+    """Branches on a grid of the range, the thresholds in it, and a figure of both when asked for."""
+    from replicode.bayes_phase import RANGE_POINTS, bayes_branches, figure, thresholds
+
+    target = None if output is None else _writable(output)
+    marks = thresholds(**arguments, low=ends[0], high=ends[1])
+    step = (ends[1] - ends[0]) / (RANGE_POINTS - 1)
+    found = bayes_branches(**arguments, alphas=[ends[0] + step * i for i in range(RANGE_POINTS)])
+    drawn = None if target is None else figure(found, marks, target)
+    if target is not None and drawn is None:
+        raise InputError("output", output, "nothing without matplotlib: install the extra replicode[plot]")
+    result = found.as_dict() | {"thresholds": marks.as_dict(), "figure": drawn}
+    shown = result if as_json else {"thresholds": marks.as_dict(), "figure": drawn}
+    _finish("bayes", shown, as_json, [])
 
 
 @main.command()

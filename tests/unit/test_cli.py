@@ -131,11 +131,11 @@ def test_the_cache_is_used_and_a_damaged_entry_is_rebuilt(tmp_path):
     for damage in (intact[: len(intact) // 2], "", "[]", json.dumps(stored)):
         entry.write_text(damage)
         listed = json.loads(replicode(tmp_path, "cache", "--json").stdout)["entries"]
-        assert [e["intact"] for e in listed] == [False]
+        assert {e["file"].partition("-")[0]: e["intact"] for e in listed} == {"bayes": True, "module": False}
         assert solved(tmp_path, "linear", *POINT, "--digits", "3") == first
         assert entry.read_text() == intact
     cleared = json.loads(replicode(tmp_path, "cache", "--clear", "--json").stdout)
-    assert cleared["removed"] == 1 and not list(tmp_path.iterdir())
+    assert cleared["removed"] == 2 and not list(tmp_path.iterdir())
 
 
 def test_an_unwritable_cache_is_no_reason_to_fail(tmp_path):
@@ -214,3 +214,32 @@ def test_validate_reports_all_seven_quantities(store):
     assert set(found["trained"]) == {"test_risk", "train_loss", "energy", "m_k", "q_k", "m_v", "q_v"}
     assert {"mean", "sem", "z"} <= set(found["trained"]["test_risk"])
     assert found["dim"] == 120 and found["seeds"] == 3 and found["verdict"] in ("agrees", "disagrees", "undecided")
+
+
+def test_every_task_and_length_law(store):
+    common = ["--alpha", "4", "--noise", "0.3", "--digits", "4"]
+    largest = solved(store, "softmax", "--task", "max", "--nu", "inf", "--tokens", "2", *common)
+    assert largest["test_risk"] == pytest.approx(0.5551313, abs=1e-4) and largest["bayes_risk"] < largest["test_risk"]
+    mixed = solved(store, "softmax", "--tokens", "1:0.25,2:0.75", "--nu", "2", *common)
+    alone = solved(store, "softmax", "--tokens", "2", "--nu", "2", *common)
+    assert mixed["test_risk"] < alone["test_risk"]
+    assert solved(store, "softmax", "--tokens", "2:1.0", "--nu", "2", *common) == alone
+    done = replicode(store, "solve", "softmax", "--tokens", "2", "--nu", "inf", *common)
+    assert done.returncode == 2 and "nu: got inf" in done.stderr
+
+
+def test_bayes_over_a_range(store):
+    setting = ["bayes", "--tokens", "2", "--nu", "2", "--noise", "0.3"]
+    for text, words in (("2:1", "lower end is below"), ("1:x", "upper end of a range"), ("x", "a range LO:HI")):
+        done = replicode(store, *setting, "--alpha", text)
+        assert done.returncode == 2 and words in done.stderr
+    done = replicode(store, *setting, "--alpha", "4", "-o", "branches.svg")
+    assert done.returncode == 2 and "LO:HI" in done.stderr
+
+
+@pytest.mark.parametrize("level", ["stability", "rs"])
+def test_derive_of_a_coupled_task(store, level):
+    done = replicode(store, "derive", "softmax", "--task", "max", "--tokens", "1:0.5,2:0.5", "--level", level, "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0 and found["level"] == level and found["tokens"] == "1:0.5,2:0.5"
+    assert found["equations"] and found["steps"]
