@@ -243,16 +243,16 @@ def _polished(search: _Search, known: Array, inverse: Array, fineness: float, to
     The free entropy is that of the last evaluation, being stationary.
     """
     amplified = float(np.abs(inverse).sum())
-    for iteration in range(1, _MOST_NEWTON + 1):
+    iterations, residual = 0, np.inf
+    while residual >= 0.01 * tolerance and iterations < _MOST_NEWTON:
         rates, at = search.averages(known, fineness), search.channel.overlaps(known)
+        iterations += 1
         move = search.conjugates(rates) - known
         gap = float(np.abs(move).max())
         known = np.maximum(known + inverse @ move, _NOTHING)
         residual = gap * min(1.0, amplified * (gap + _DIFFERENCE))
-        if residual < 0.01 * tolerance:
-            break
     fresh = search.channel.evaluator.fresh(search.channel.overlaps(known), fineness)
-    return _Level(known, rates, search.risk(known, fresh), search.free_entropy(at, rates), residual, iteration)
+    return _Level(known, rates, search.risk(known, fresh), search.free_entropy(at, rates), residual, iterations)
 
 
 def _finished(channel: BayesChannel, alpha: float, start: str, rest: _Rest, tolerance: float) -> Branch:
@@ -273,7 +273,7 @@ def _finished(channel: BayesChannel, alpha: float, start: str, rest: _Rest, tole
         error += _ROUNDING * max(1.0, abs(now.risk))
         if not rest.recovered:
             changed = abs(now.entropy - before.entropy) + _ROUNDING * max(1.0, abs(now.entropy))
-        if error <= tolerance or _scatter(search, now, inverse) > error:
+        if error + _scatter(search, now, inverse) <= tolerance:
             break
     at = channel.overlaps(now.known)
     return Branch(

@@ -243,16 +243,22 @@ def derivation_of(
             as_latex,
             as_markdown,
             as_text,
+            bayes_derivation,
             derivation,
             population_derivation,
             stability_derivation,
         )
         from theory.activation import activation
+        from theory.bayes import derive_bayes
         from theory.population import derive_population
         from theory.stability import derive_stability
+        from theory.task import task as task_of
 
         settled = activation(act, **parameters)
-        if level == "stability":
+        if level == "bayes":
+            shown = (law.fixed or str(law)) if law else None
+            found = bayes_derivation(settled, derive_bayes(task_of(task).at(law)), shown)
+        elif level == "stability":
             found = stability_derivation(derive_stability(derive(settled, task, law)))
         elif level == "population":
             found = population_derivation(derive_population(settled, task, law.fixed if law else None))

@@ -130,7 +130,7 @@ def _digits(default: int) -> Callable[..., Any]:
 @_activation
 @_task
 @click.option("--tokens", default=None, help="Number of tokens or a distribution of it; symbolic when left out.")
-@click.option("--level", default="rs", show_default=True, help="rs, population or stability.")
+@click.option("--level", default="rs", show_default=True, help="rs, population, bayes or stability.")
 @click.option("--format", "style", default="text", show_default=True, help="text, latex, markdown or json.")
 @_param
 @_json
@@ -144,7 +144,7 @@ def derive(
     as_json: bool,
 ) -> None:
     """Free energy, saddle-point equations, reductions and the chain that leads to them."""
-    _one_of("level", level, ("rs", "population", "stability"))
+    _one_of("level", level, ("rs", "population", "bayes", "stability"))
     _one_of("format", style, ("text", "latex", "markdown", "json"))
     from replicode.api import derivation_of
 

@@ -14,6 +14,9 @@ from typing import Any
 
 import sympy as sp
 
+from theory.activation import Activation
+from theory.bayes import BayesSystem
+from theory.bayes_chain import bayes_chain, bayes_equations
 from theory.chain import SIGMA_SIGMA, SIGMA_W, population_chain
 from theory.channel import N, U
 from theory.model import BLOCKS, V
@@ -98,6 +101,24 @@ def stability_derivation(found: StabilitySystem) -> Derivation:
         free_energy=system.free_energy,
         equations=equations,
         steps=found.steps,
+    )
+
+
+def bayes_derivation(act: Activation, system: BayesSystem, tokens: int | str | None) -> Derivation:
+    """The derivation of the Bayes-optimal equations; the activation is a stranger to them."""
+    return Derivation(
+        level="bayes",
+        activation=act.text,
+        parameters=act.parameters,
+        task=system.task.text,
+        tokens=tokens,
+        free_energy=system.free_entropy,
+        equations=bayes_equations(system),
+        prox=None,
+        jacobian=None,
+        inverse_map=None,
+        reductions=(),
+        steps=bayes_chain(system),
     )
 
 
@@ -285,7 +306,7 @@ def _common(exprs: list[sp.Expr]) -> tuple[Abbreviations, list[sp.Expr]]:
 def as_text(found: Derivation) -> str:
     """The derivation as numbered lines of SymPy syntax."""
     lines = [f"{found.activation}, task {found.task}, {_token_words(found)}, level {found.level}", ""]
-    lines += ["Free energy" if found.level == "rs" else "Risk", "", f"    {found.free_energy}", "", "Equations", ""]
+    lines += [_POTENTIAL[found.level][0], "", f"    {found.free_energy}", "", "Equations", ""]
     lines += [f"    {name} = {e}" for name, e in found.equations.items()]
     if found.jacobian:
         lines += ["", "Prox: stationarity in the score x of a token, zero at", "", f"    {found.prox}"]
@@ -302,6 +323,14 @@ def as_text(found: Derivation) -> str:
         lines += [f"{number:>3}. {step.rule}", f"       {text(lhs)}", f"     = {text(rhs)}"]
         lines += [f"       {s} = {text(e)}" for s, e in short]
     return "\n".join(lines)
+
+
+_POTENTIAL = {
+    "rs": ("Free energy", "f"),
+    "stability": ("Free energy", "f"),
+    "population": ("Risk", r"{\rm risk}"),
+    "bayes": ("Free entropy", r"\Phi"),
+}
 
 
 def _token_words(found: Derivation) -> str:
@@ -325,8 +354,8 @@ class _Page:
 
 def _body(found: Derivation, page: _Page) -> list[str]:
     """Free energy, equations, prox, reductions and the numbered chain, in LaTeX mathematics."""
-    energy = "f" if found.level == "rs" else r"{\rm risk}"
-    lines = [page.heading("Free energy" if found.level == "rs" else "Risk")]
+    title, energy = _POTENTIAL[found.level]
+    lines = [page.heading(title)]
     lines += [page.display(_equation(energy, found.free_energy)), page.heading("Equations")]
     for name, e in found.equations.items():
         lines += [page.label(name), page.display(_equation(_left(name), e))]

@@ -1,4 +1,4 @@
-"""Random smooth activations of the language, the systems derived from them, and their direct values in mpmath.
+"""The strategies of `validation.strategies`, the systems derived from what they draw, and direct values in mpmath.
 
 `direct_sigma` reads the text with Python's own parser and sums over the tokens in a loop, so that it shares nothing
 with the language, the token algebra, lowering or the emitters that are compared with it.
@@ -10,69 +10,25 @@ from dataclasses import replace
 from functools import lru_cache
 
 import mpmath
-from hypothesis import strategies as st
 from mpmath import mpf
 
 from theory.activation import activation
 from theory.lengths import lengths
 from theory.properties import properties
 from theory.saddle import derive, loss_derivatives
+from validation.strategies import BUILT_IN, PARAMETERS, SMOOTH, activations, numbers, samples
 
-BUILT_IN = {
-    "softmax": "exp(x)/sum(exp(x))",
-    "linear": "1 + x",
-    "erf": "1 + erf(c + x)",
-    "softplus": "softplus(x)/sum(softplus(x))",
-    "sigmoid": "sigmoid(x)",
-}
-SMOOTH = (
-    *BUILT_IN.values(),
-    "exp(x)/(1 + sum(exp(x)))",
-    "exp(-x)/sum(exp(-x))",
-    "exp(2*x)/sum(exp(2*x))",
-    "exp(x)/(sum(exp(2*x)) + c**2)",
-    "3*exp(x - mean(x))/L",
-    "x*sum(x*exp(-x**2)/sum(exp(-x**2)))",
-    "tanh(x - mean(tanh(x)))*exp(c*x)/sum(exp(c*x))",
-    "(a + x)**2/sum((a + x)**2)",
-    "sigmoid(x + 2*mean(x) + 3*mean(x**2))",
-    "exp(x)/sqrt(sum(exp(2*x)))",
-)
-PARAMETERS = {"c": "0.6", "a": "-0.4"}
-
-_LEAVES = st.sampled_from(["x", "x", "c*x", "x/2", "(a + x)", "exp(x)", "exp(-x)", "exp(2*x)", "exp(c*x)", "2**x"])
-_OVERALL = st.sampled_from(["x", "exp(x)", "sigmoid(c*x)", "(1 + x)", "softplus(x)", "erfc(x)", "1/(1 + exp(-x))"])
-_FUNCTIONS = st.sampled_from(["tanh", "erf", "sigmoid", "softplus", "cos", "sin", "erfc"])
-
-
-def _compound(inner):
-    call = st.tuples(_FUNCTIONS, inner).map(lambda t: f"{t[0]}({t[1]})")
-    product = st.tuples(inner, st.sampled_from("+-*"), inner).map(lambda t: f"({t[0]}){t[1]}({t[2]})")
-    ratio = st.tuples(inner, inner).map(lambda t: f"({t[0]})/(1 + mean(({t[1]})**2))")
-    local = st.tuples(inner, inner).map(lambda t: f"({t[0]})/(2 + sin({t[1]}))")
-    total = st.tuples(st.sampled_from(["sum", "mean"]), inner).map(lambda t: f"{t[0]}({t[1]})/L")
-    outer = st.sampled_from(
-        ["sqrt(1 + ({0})**2)", "log(1 + ({0})**2)", "(1 + ({0})**2)**c", "({0})**3", "exp(tanh({0}))"]
-    )
-    return st.one_of(call, product, ratio, local, total, st.tuples(outer, inner).map(lambda t: t[0].format(t[1])))
-
-
-def activations():
-    """Texts of smooth activations: a factor of the token's own score times a random expression with nested sums."""
-    body = st.recursive(_LEAVES, _compound, max_leaves=3)
-    return st.tuples(_OVERALL, body).map(lambda t: f"{t[0]}*({t[1]})")
-
-
-def numbers(low=-1500, high=1500):
-    """Thousandths as text, which reads the same at every precision."""
-    return st.integers(low, high).map("{}e-3".format)
-
-
-@st.composite
-def samples(draw, tokens):
-    """One sample (x, w, y, V_v) of an activation's fields, as text."""
-    column = st.lists(numbers(), min_size=tokens, max_size=tokens)
-    return draw(column), draw(column), draw(numbers()), draw(numbers(100, 2000))
+__all__ = [
+    "BUILT_IN",
+    "PARAMETERS",
+    "SMOOTH",
+    "activations",
+    "direct_loss",
+    "direct_sigma",
+    "numbers",
+    "samples",
+    "system_of",
+]
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,7 @@
 """`check`: its report and exit status, and a suite each of whose properties can fail."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import mpmath
 import numpy as np
@@ -10,12 +10,14 @@ import sympy as sp
 from click.testing import CliRunner
 
 import validation.properties as suite
+from codegen.population import BayesGain
 from replicode.check import as_text, check, failed
 from replicode.cli import main
 from theory.activation import activation
 from theory.analysis import analysis
 from theory.nodes import W, X
 from theory.properties import Claim
+from validation.properties import population, solution
 
 KEYS = "equivariant normalised shift_invariant elementwise smooth kinks growth parity parameters nishimori properties"
 
@@ -36,15 +38,15 @@ def test_softmax_on_the_command_line():
     assert not found["elementwise"] and found["smooth"] and found["kinks"] == [] and found["parity"] == "none"
     assert found["growth"] == {"+inf": "bounded", "-inf": "bounded"} and found["row_sum"] == "1"
     absent = {n for n, outcome in found["properties"].items() if outcome == "not applicable"}
-    assert absent == {"reflection", "scale covariance"} and "failed" not in found["properties"].values()
+    assert absent == {"reflection", "homogeneity"} and "failed" not in found["properties"].values()
 
 
 def test_what_is_not_meant_to_hold_is_not_applicable():
     found = check("exp(x)/sum(exp(x)) + 0.01*x")
     assert not failed(found) and found["normalised"] is False and found["nishimori"] is False
-    for name in ("normalisation", "shift invariance", "ridge limit"):
+    for name in ("normalisation", "shift invariance", "ridge limit", "Nishimori"):
         assert found["properties"][name] == "not applicable"
-    for name in ("equivariance", "gradient identity", "jacobian identity", "generated code"):
+    for name in ("equivariance", "gradient identity", "jacobian identity", "generated code", "energy identity"):
         assert found["properties"][name] == "passed"
     assert "the sum is" in as_text(found)
 
@@ -55,7 +57,7 @@ def test_kinks():
     assert check("relu(x - c)")["kinks"] == ["x = c"]
     found = check("relu")
     assert found["kinks"] == ["x = 0"] and not found["smooth"] and found["homogeneous"] == "1"
-    assert found["properties"]["scale covariance"] == "passed"
+    assert found["properties"]["homogeneity"] == found["properties"]["Bayes bound"] == "passed"
     assert found["properties"]["residual is the gradient of the free energy"] == "not applicable"
 
 
@@ -73,7 +75,7 @@ def softmax():
 
 def _outcome(name, of):
     with mpmath.workdps(suite.DIGITS):
-        return suite.PROPERTIES[name](of).outcome
+        return {**suite.PROPERTIES, **suite.LONGER}[name](of).outcome
 
 
 def _replaced(kernel, change):
@@ -137,22 +139,22 @@ class _LastToken(suite.Subject):
 class _FirstToken(suite.Subject):
     """A subject whose loss sees the first token."""
 
-    def run(self, name, **fields):
-        found = super().run(name, **fields)
-        return {**found, "value": found["value"] + fields["x"][0]}
+    def run(self, name, **inputs):
+        found = super().run(name, **inputs)
+        return {**found, "value": found["value"] + inputs["x"][0]}
 
 
 @pytest.mark.parametrize("name, broken", [("equivariance", _LastToken), ("token permutation of the loss", _FirstToken)])
 def test_a_distinguished_token_fails(softmax, name, broken):
-    parts = (softmax.activation, softmax.tokens, softmax.analysis, softmax.kernels, softmax.modules)
+    parts = {f.name: getattr(softmax, f.name) for f in fields(softmax)}
     assert _outcome(name, softmax) == "passed"
-    assert _outcome(name, broken(*parts)) == "failed"
+    assert _outcome(name, broken(**parts)) == "failed"
 
 
 def test_wrong_claims_of_symmetry_fail(softmax):
     wrong = replace(softmax, analysis=replace(softmax.analysis, parity="odd", homogeneous=sp.Integer(1)))
-    assert _outcome("reflection", softmax) == _outcome("scale covariance", softmax) == "not applicable"
-    assert _outcome("reflection", wrong) == _outcome("scale covariance", wrong) == "failed"
+    assert _outcome("reflection", softmax) == _outcome("homogeneity", softmax) == "not applicable"
+    assert _outcome("reflection", wrong) == _outcome("homogeneity", wrong) == "failed"
     off = replace(softmax.analysis.properties, row_sum=sp.Integer(2))
     assert _outcome("normalisation", replace(softmax, analysis=replace(softmax.analysis, properties=off))) == "failed"
     linear = activation("linear")
@@ -175,15 +177,54 @@ class _Wrapped:
         ("stein form is the derivative form", "conjugates_from_rates", lambda v: 1.01 * v),
         ("ridge limit", "free_energy", lambda v: 1.01 * v),
         ("ridge limit", "residual", lambda v: v * np.linspace(1, 1.01, 12)),
+        ("ridge risk", "risk_of_overlaps", lambda v: 1.001 * v),
+        ("population averages", "population_averages", lambda v: v._replace(A=1.0001 * v.A)),
+        ("risk from samples", "risk_of_overlaps", lambda v: 1.02 * v),
+        ("scale covariance", "free_energy_value", lambda v: 1.001 * v),
+        ("stationarity", "free_energy_gradient", lambda v: v + 1e-3),
+        ("energy identity", "free_energy_value", lambda v: 1.001 * v),
+        ("infinite data", "population_risk", lambda v: 1.01 * v),
+        ("infinite penalty", "population_risk", lambda v: v + 1e-4),
+        ("solver", "solve", lambda v: v._replace(test_risk=v.test_risk + 2 * v.error + 1e-4)),
+        ("solver", "solve", lambda v: v._replace(energy=v.energy + 2 * v.errors["energy"] + 1e-4)),
     ],
 )
 def test_a_broken_solver_fails(softmax, name, function, change):
-    tokens = 1 if name == "ridge limit" else 2
+    tokens = 1 if name.startswith("ridge") else 2
     module = softmax.modules(tokens)
     kept = getattr(module, function)
     broken = _Wrapped(module, **{function: lambda *a, **k: change(kept(*a, **k))})
     assert _outcome(name, softmax) == "passed"
     assert _outcome(name, replace(softmax, modules=lambda _: broken)) == "failed"
+
+
+@pytest.mark.parametrize("name", ["Bayes bound", "Nishimori", "posterior"])
+def test_a_wrong_bayes_gain_fails(softmax, monkeypatch, name):
+    assert _outcome(name, softmax) == "passed"
+    wrong = {"gain": 0.5, "error": 1e-3} if name == "posterior" else {"gain": 0.5, "error": 0.0}
+    monkeypatch.setattr(population, "best_gain", lambda *_: BayesGain(**wrong))
+    assert _outcome(name, softmax) == "failed"
+
+
+@pytest.mark.parametrize(
+    "name, risk", [("Bayes bound at finite samples", lambda alpha: 0.9), ("Bayes risk falls with samples", np.log1p)]
+)
+def test_a_wrong_bayes_risk_fails(softmax, monkeypatch, name, risk):
+    assert _outcome(name, softmax) == "passed"
+    right = solution._bayes
+    monkeypatch.setattr(solution, "_bayes", lambda *a: replace(right(*a), test_risk=float(risk(a[-1]))))
+    assert _outcome(name, softmax) == "failed"
+
+
+def test_a_wrong_mixture_fails(softmax):
+    assert _outcome("lengths mix", softmax) == "passed"
+
+    def modules(tokens):
+        module = softmax.modules(tokens)
+        wrong = {"residual": lambda *a, **k: 1.001 * module.residual(*a, **k)} if isinstance(tokens, str) else {}
+        return _Wrapped(module, **wrong)
+
+    assert _outcome("lengths mix", replace(softmax, modules=modules)) == "failed"
 
 
 def test_failures_set_the_exit_status(monkeypatch, softmax):
@@ -198,7 +239,8 @@ def test_failures_set_the_exit_status(monkeypatch, softmax):
 
 def test_without_a_module_or_points_nothing_is_claimed(softmax):
     bare = replace(softmax, modules=lambda _: None)
-    for name in ("generated code", "residual is the gradient of the free energy", "ridge limit"):
+    absent = ("generated code", "residual is the gradient of the free energy", "ridge limit", "ridge risk", "solver")
+    for name in (*absent, "scale covariance", "energy identity", "infinite data", "lengths mix", "risk from samples"):
         assert _outcome(name, bare) == "not applicable"
 
 
@@ -209,7 +251,7 @@ def test_a_task_that_couples_the_scores_keeps_the_kernels():
 
 
 def test_every_property_states_its_identity():
-    assert all(run.__doc__ for run in suite.PROPERTIES.values())
+    assert all(run.__doc__ for run in (*suite.PROPERTIES.values(), *suite.LONGER.values()))
 
 
 def test_given_values_are_written_in_before_anything_is_claimed():

@@ -1,0 +1,18 @@
+"""The way to the Bayes-optimal equations: every step by numbers, in every format."""
+
+import checker
+import pytest
+
+from replicode.present import as_json, as_latex, as_text, bayes_derivation
+from theory.activation import activation
+from theory.bayes import derive_bayes
+
+
+@pytest.mark.parametrize("task, steps", [("spiked", 9), ("max", 8), ("x**2/4 + x/3", 9)])
+def test_every_step_by_numbers(task, steps):
+    found = bayes_derivation(activation("softmax"), derive_bayes(task), 2)
+    shown = as_json(found)
+    assert len(shown["steps"]) == steps
+    assert checker.failures(shown, points=1, known=set()) == []
+    assert shown["equations"]["q_k"] == "qh_k/(qh_k + 1)" and shown["level"] == "bayes"
+    assert "Free entropy" in as_text(found) and r"\Phi" in as_latex(found)

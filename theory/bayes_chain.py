@@ -1,0 +1,125 @@
+"""The way to the Bayes-optimal equations, written down as identities that can be evaluated on both sides."""
+
+from __future__ import annotations
+
+import sympy as sp
+
+from theory.bayes import GAP, SPREAD, W_CHI, BayesSystem
+from theory.expectation import closed_form
+from theory.model import ALPHA, BLOCKS, NOISE, QH, Q, V
+from theory.nodes import X
+from theory.notation import average
+from theory.population import A
+from theory.replica import Step
+
+SLOPES = {b: sp.Symbol(f"dlogZ_{b}", real=True) for b in BLOCKS}
+
+
+def bayes_equations(system: BayesSystem) -> dict[str, sp.Expr]:
+    """The fixed point: overlaps from their conjugates, these from the gradients of log Z, and the test risk."""
+    found = {q.name: e for q, e in system.update.items()}
+    found |= {QH[b].name: ALPHA * average([(SLOPES[b], 2)]) for b in BLOCKS}
+    found |= {"test_risk": system.risk, "V_y": system.label_variance}
+    closed = {"log_gbar": system.prior, "log_density": system.exponent}
+    return found | {name: e for name, e in closed.items() if e is not None}
+
+
+def bayes_chain(system: BayesSystem) -> tuple[Step, ...]:
+    """Prior, laws at m = q, channel and risk."""
+    parts = {
+        "The prior: a Gaussian channel of strength qh": _prior(system),
+        "The fields where m = q": _fields(system),
+        "The channel": _channel(system),
+        "The test risk": _risk(system),
+    }
+    return tuple(Step(s.rule, s.lhs, s.rhs, part) for part, steps in parts.items() for s in steps if s.lhs != s.rhs)
+
+
+def _gaussian(integrand: sp.Expr, variable: sp.Symbol, mean: sp.Expr, variance: sp.Expr) -> sp.Expr:
+    density = sp.exp(-((variable - mean) ** 2) / (2 * variance)) / sp.sqrt(2 * sp.pi * variance)
+    return sp.Integral(integrand * density, (variable, -sp.oo, sp.oo))
+
+
+def _prior(system: BayesSystem) -> list[Step]:
+    theta, h = sp.symbols("theta h", real=True)
+    strength = QH["k"]
+    seen = sp.exp(h * theta - strength * theta**2 / 2)
+    evidence = closed_form(seen, ((theta, sp.S.Zero, sp.S.One),))
+    log_evidence = sp.expand_log(sp.log(evidence), force=True)
+    mean = closed_form(sp.expand(log_evidence), ((h, sp.S.Zero, strength**2 + strength),))
+    return [
+        Step(
+            "the evidence of theta ~ N(0, 1) seen through the field h = qh theta* + sqrt(qh) xi",
+            _gaussian(seen, theta, sp.S.Zero, sp.S.One),
+            evidence,
+        ),
+        Step(
+            "its logarithm averaged over the field, whose variance is qh^2 + qh",
+            _gaussian(log_evidence, h, sp.S.Zero, strength**2 + strength),
+            mean,
+        ),
+        *[
+            Step(
+                f"stationarity of the free entropy in qh_{b}: q_{b}/2 is the derivative of the prior's part",
+                system.update[Q[b]] / 2,
+                sp.diff(system.free_entropy + Q[b] * QH[b] / 2, QH[b]),
+            )
+            for b in BLOCKS
+        ],
+    ]
+
+
+def _fields(system: BayesSystem) -> list[Step]:
+    q_k, q_v = Q["k"], Q["v"]
+    return [
+        Step(
+            "chi* given w_chi: the variance by the determinant of the joint law, m_k = q_k",
+            (q_k - q_k**2) / q_k,
+            system.score_variance,
+        ),
+        Step(
+            "y given w_z of the hidden token: the variance by the determinant of the joint law, m_v = q_v",
+            ((1 + NOISE**2) * q_v - q_v**2) / q_v,
+            system.label_variance,
+        ),
+    ]
+
+
+def _channel(system: BayesSystem) -> list[Step]:
+    density = sp.exp(-(GAP**2) / (2 * SPREAD)) / sp.sqrt(2 * sp.pi * SPREAD)
+    steps = [
+        Step("the label's density in the gap d = y - w_z", sp.exp(system.label.log_density), density),
+        Step(
+            "with the location told, qh_v/alpha is the average of the squared slope over the gap alone",
+            _gaussian(system.label.slope**2, GAP, sp.S.Zero, SPREAD),
+            1 / SPREAD,
+        ),
+    ]
+    if system.prior is not None:
+        weight = sp.exp(system.task.own)
+        total = closed_form(weight, ((X, sp.S.Zero, sp.S.One),))
+        steps.append(
+            Step(
+                "the hidden token's weight averaged over chi* given w_chi, with E[g] = 1",
+                _gaussian(weight / total, X, W_CHI, system.score_variance),
+                sp.exp(system.prior),
+            )
+        )
+    return steps
+
+
+def _risk(system: BayesSystem) -> list[Step]:
+    q_v = Q["v"]
+    told = system.revealed.V_v
+    return [
+        Step(
+            "E (y - sum_l P_l w_z,l)^2 with E[sum P^2] = E[P_eps] = A (Nishimori) and E[y w_z] = E[w_z^2] = q_v",
+            (1 + NOISE**2) - 2 * q_v * A + q_v * A,
+            system.risk,
+        ),
+        Step(
+            "the values with every location told: V_v is a fixed point of V = 1 - q(alpha/(V + noise^2))",
+            1 - system.update[q_v].subs(QH["v"], ALPHA / (V["v"] + NOISE**2)).subs(V["v"], told),
+            told,
+        ),
+    ]

@@ -1,0 +1,162 @@
+"""What holds of the risk at infinite data: its averages in independent ways, and what no estimator can beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import ModuleType
+
+import numpy as np
+
+from codegen.population import CHECK, FINE, BayesGain, averager, bayes_gain
+from codegen.runtime.nodes import sobol
+from codegen.sampled import evaluated
+from theory.activation import Activation
+from theory.closed import closed_averages
+from theory.errors import Refusal
+from theory.lengths import lengths
+from theory.model import NU, M, Q
+from theory.nishimori import nishimori
+from theory.nodes import L
+from theory.sequence import weighted_averages
+from theory.task import Task
+from validation.properties.averages import PHYSICS, quiet
+from validation.properties.subject import Subject, number
+from validation.properties.verdict import Verdict, above, every, near, not_applicable
+
+POINTS = 3
+AGREED = 1e-8
+UNRESOLVED = 1e-3
+TWIN = 1e-6
+OVERLAPS = np.array([0.35, 0.2, 0.4, 0.5, 0.12, -0.15, 0.1])
+SCRAMBLES = 8
+LOG2_SAMPLES = 14
+SAMPLED = 5e-3
+STANDARD_ERRORS = 5.0
+
+
+def _numerical(of: Subject, m: float, tau: float) -> tuple[float, float, float]:
+    """A and B by nodes over one token at a time where they factorise, and a bound on their error."""
+    averages, _ = averager(of.settled, of.task, PHYSICS.nu, lengths(of.few))
+    (a, b), (coarse, rough) = (quiet(averages, m, tau, {}, fineness) for fineness in (FINE, CHECK))
+    return a, b, 2.0 * max(abs(a - coarse), abs(b - rough)) + 1e-14
+
+
+def averages_agree(of: Subject) -> Verdict:
+    """A = E_w sigma_eps and B = E_w sum_l sigma_l^2 from the module, from factorised averages and in closed form.
+
+    The module samples all scores of a sequence; the factorised averages take one token at a time, inverse powers of
+    sums being Laplace integrals; the closed forms come from the rule table, where it has them.
+    """
+    module = of.modules(of.few)
+    try:
+        closed = closed_averages(of.settled, of.task)
+    except Refusal:
+        return not_applicable("the task has no population level")
+    settings = None if module is None else module.settings_of(PHYSICS.nu, PHYSICS.noise, of.values(module))
+    verdicts, seen = [], 0
+    for m, tau in of.overlaps(POINTS):
+        q = m * m + tau * tau
+        a, b, error = _numerical(of, m, tau)
+        if not error < UNRESOLVED:
+            return not_applicable(f"the averages are resolved to {error:.1g} only")
+        if module is not None:
+            found = quiet(module.population_averages, m, q, settings, 1e-10)
+            allowed = AGREED + error + found.error
+            if found.error < UNRESOLVED:
+                verdicts.append(near("A and B of the module", [found.A, found.B], [a, b], allowed * (1.0 + b)))
+                seen += 1
+        values = {M["k"]: m, Q["k"]: q, NU: PHYSICS.nu, L: of.few}
+        for name, form, value in (("A", closed.A, a), ("B", closed.B, b)):
+            if form is not None:
+                verdicts.append(near(f"closed form of {name}", number(form, values), value, (AGREED + error) * (1 + b)))
+                seen += 1
+    return every(verdicts) if seen else not_applicable("one way only to average it")
+
+
+def risk_from_samples(of: Subject) -> Verdict:
+    """The risk of seven overlaps is E (y - sigma(chi).z)^2, by sampling (chi*, z*, chi, z) of every token as they are.
+
+    Off the manifold, so that every conditional law in the derivation counts; sigma and log g are evaluated as typed.
+    """
+    module = of.modules(of.few)
+    if module is None:
+        return not_applicable("no module is generated for it")
+    found = quiet(_risk_of, module, of.parameters)
+    sampled = np.array([_sampled_risk(of, seed) for seed in range(SCRAMBLES)])
+    spread = float(sampled.std(ddof=1)) / np.sqrt(SCRAMBLES)
+    if not spread < SAMPLED * abs(found):
+        return not_applicable(f"samples leave a standard error of {spread:.1g}")
+    allowed = STANDARD_ERRORS * spread + UNRESOLVED * abs(found)
+    return near("risk", found, float(sampled.mean()) + PHYSICS.noise**2, allowed)
+
+
+def _risk_of(module: ModuleType, parameters: Mapping[str, float]) -> float:
+    return float(module.risk_of_overlaps(OVERLAPS, PHYSICS.nu, PHYSICS.noise, tol=1e-7, **parameters))
+
+
+def _sampled_risk(of: Subject, seed: int) -> float:
+    """E_w (z*_eps - sigma.z)^2 on one scrambled Sobol set, the weight being exp(log g) over its own mean."""
+    tokens = of.few
+    m_k, q_k, m_v, q_v, k_vstar, v_kstar, k_v = OVERLAPS
+    covariance = [[1, 0, m_k, v_kstar], [0, 1, k_vstar, m_v], [m_k, k_vstar, q_k, k_v], [v_kstar, m_v, k_v, q_v]]
+    nodes, _ = sobol(4 * tokens, LOG2_SAMPLES, seed)
+    chi_star, z_star, chi, z = np.einsum(
+        "ab,bln->aln", np.linalg.cholesky(np.array(covariance, dtype=float)), nodes.reshape(4, tokens, -1)
+    )
+    log = evaluated(Activation("weight", of.task.log_weight).token_form(), chi_star, {NU: PHYSICS.nu})[0]
+    weights = np.exp(log - log.max())
+    sigma = evaluated(of.settled.token_form(), chi, {})
+    return float(weights @ (z_star[0] - (sigma * z).sum(axis=0)) ** 2 / weights.sum())
+
+
+def bayes_bound(of: Subject) -> Verdict:
+    """At infinite data no estimator beats Bayes: 1 - A^2/B >= 1 - E_w[p_eps] at every (m_k, q_k)."""
+    bayes = best_gain(of.task, of.few)
+    verdicts = []
+    for m, tau in ((1.0, 0.0), *of.overlaps(POINTS)):
+        a, b, error = _numerical(of, m, tau)
+        if not (error < UNRESOLVED * b and b > 0.0):
+            return not_applicable("the averages are not resolved")
+        gain = a * a / b
+        slack = bayes.error + error * (2.0 * abs(a) + gain) / b + AGREED
+        verdicts.append(above(f"excess risk at m_k = {m:.3g}", 1.0 - gain, 1.0 - bayes.gain, slack))
+    return every(verdicts)
+
+
+def nishimori_point(of: Subject) -> Verdict:
+    """Where a sigma(c chi) = g / sum g identically, k = c k* makes attention Bayes-optimal at infinite data.
+
+    Then a A = a^2 B = E_w[p_eps], since E_w[p_eps] = E_w[sum_l p_l^2] for any posterior p.
+    """
+    condition = nishimori(of.settled, of.task)
+    if condition is None:
+        return not_applicable("sigma is not the posterior of the location at any k")
+    scale, size = (number(e, {NU: PHYSICS.nu, L: of.few}) for e in (condition.a, condition.c))
+    bayes = best_gain(of.task, of.few)
+    a, b, error = _numerical(of, size, 0.0)
+    allowed = bayes.error + error * (scale + scale**2) + AGREED
+    return near("a A and a^2 B", [scale * a, scale**2 * b], [bayes.gain] * 2, allowed)
+
+
+def posterior_twin(of: Subject) -> Verdict:
+    """The Nishimori identity of the location's posterior: E_w[p_eps] = E_w[sum_l p_l^2], for every task.
+
+    `bayes_gain` computes both and counts their gap in its error.
+    """
+    if weighted_averages(Activation("posterior", of.task.posterior), of.task) is None:
+        return not_applicable("the posterior's averages are sampled, which does not resolve them")
+    found = best_gain(of.task, of.few)
+    return every([near("E[p_eps] and E[sum p^2]", found.error, 0.0, TWIN), _between(found.gain, of.few)])
+
+
+@lru_cache(maxsize=16)
+def best_gain(setting: Task, tokens: int) -> BayesGain:
+    """What Bayes takes off the risk at infinite data, computed once for all properties."""
+    found: BayesGain = quiet(bayes_gain, setting, PHYSICS.nu, lengths(tokens))
+    return found
+
+
+def _between(gain: float, tokens: int) -> Verdict:
+    """1/L <= E[p_eps] <= 1: guessing gains 1/L, and knowing the location 1."""
+    return every([above("E[p_eps]", gain, 1.0 / tokens, AGREED), above("1 - E[p_eps]", 1.0 - gain, 0.0, AGREED)])

@@ -1,0 +1,87 @@
+"""One token and a constant row sum s: attention is ridge regression on s z, and everything is explicit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath
+import numpy as np
+from mpmath import mpf
+
+from theory.model import NU
+from theory.numeric import Program
+from validation.properties.averages import CONJUGATES, NODES, ORDER, PHYSICS, RESOLVED, quiet, resolution, unresolved
+from validation.properties.subject import Subject
+from validation.properties.verdict import Verdict, every, near, not_applicable
+
+_CROSS = (0.11, -0.17, 0.05)
+
+
+def ridge_limit(of: Subject) -> Verdict:
+    """E[M] = (1 + noise^2 - 2 s m_v + s^2 q_v) / (2 (1 + s^2 V_v)), and the stability that follows from it.
+
+    The free energy and its gradient are linear in alpha, so that two values of alpha give E[M] and its derivatives in
+    all six order parameters. dG_v/dw = -s^2/(1 + s^2 V_v) is the only curvature: the de Almeida-Thouless matrix has the
+    entry alpha V_v^2 s^4/(1 + s^2 V_v)^2 alone, which is below one at every solution.
+    """
+    scale = of.row_sum
+    module = of.modules(1) if scale else None
+    if module is None or scale is None:
+        return not_applicable("sigma is no constant at one token, or has no solver")
+
+    def rates(nodes: int) -> Any:
+        arguments = {**vars(PHYSICS), "nodes": nodes, **of.parameters}
+        gap = [
+            np.append(
+                module.residual(ORDER, CONJUGATES, **{**arguments, "alpha": alpha})[:6],
+                module.free_energy(ORDER, CONJUGATES, **{**arguments, "alpha": alpha}),
+            )
+            for alpha in (PHYSICS.alpha, 2 * PHYSICS.alpha)
+        ]
+        return (gap[1] - gap[0]) / PHYSICS.alpha
+
+    coarse, fine = (rates(nodes) for nodes in NODES)
+    off = resolution(coarse, fine)
+    if not off < RESOLVED:
+        return unresolved(off)
+    shrink = 1.0 + scale**2 * ORDER["V_v"]
+    square = 1.0 + PHYSICS.noise**2 - 2.0 * scale * ORDER["m_v"] + scale**2 * ORDER["q_v"]
+    expected = [0.0, 0.0, 0.0, -scale / shrink, scale**2 / (2.0 * shrink), -(scale**2) * square / (2.0 * shrink**2)]
+    allowed = max(10 * off, 1e-8) * (1.0 + float(np.abs(expected).max()))
+    setting = module.Setting(PHYSICS.nu, PHYSICS.noise, of.values(module))
+    prox = module.ProxChannel(module.lattice(module.node_dimensions(setting), NODES[0], 0), setting)
+    response = quiet(prox.response, np.array(list(ORDER.values())))
+    squares = [0.0, 0.0, (scale**2 / shrink) ** 2]
+    return every(
+        [
+            near("E[M] and its derivatives", fine, [*expected, square / (2.0 * shrink)], allowed),
+            near("squared responses", response.squares, squares, 1e-8 * (1.0 + squares[2])),
+        ]
+    )
+
+
+def ridge_risk(of: Subject) -> Verdict:
+    """With one token the risk of any seven overlaps is 1 + noise^2 - 2 s m_v + s^2 (q_v + E[chi*^2 - 1] (v.k*/D)^2).
+
+    The teacher's score has the law of the task there, which only v.k* can see.
+    """
+    scale = of.row_sum
+    module = of.modules(1) if scale else None
+    if module is None or scale is None or not of.task.gaussian:
+        return not_applicable("sigma is no constant at one token, or the scores are not Gaussian")
+    m_k, q_k, m_v, q_v = 0.7, 0.9, 0.5, 0.8
+    found = module.risk_of_overlaps(np.array([m_k, q_k, m_v, q_v, *_CROSS]), PHYSICS.nu, PHYSICS.noise, **of.parameters)
+    seen = (_second_moment(of) - 1.0) * _CROSS[1] ** 2
+    expected = 1.0 + PHYSICS.noise**2 - 2.0 * scale * m_v + scale**2 * (q_v + seen)
+    return near("risk", found, expected, 1e-8 * (1.0 + expected))
+
+
+def _second_moment(of: Subject) -> float:
+    """E[chi*^2] under exp(log g) times the normal density, integrated as it stands."""
+    own = Program(of.task.own, {NU: PHYSICS.nu})
+
+    def moment(power: int) -> mpf:
+        return mpmath.quad(lambda x: x**power * mpmath.exp(own([mpf(x)])[0] - x * x / 2), [-20, 0, 20])
+
+    with mpmath.workdps(20):
+        return float(moment(2) / moment(0))

@@ -1,0 +1,183 @@
+"""What holds of the free energy and its gradient at points that solve nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import sympy as sp
+from mpmath import mpf
+
+from theory.activation import Activation
+from theory.nodes import X
+from validation.properties.averages import (
+    CONJUGATES,
+    NODES,
+    ORDER,
+    PHYSICS,
+    RESOLVED,
+    channel,
+    has_scores,
+    quiet,
+    resolution,
+    unfit,
+    unresolved,
+)
+from validation.properties.subject import Array, Subject
+from validation.properties.verdict import Verdict, compared, every, near, not_applicable
+
+WIDTHS = (0.1, 0.03, 0.01, 0.003)
+MOVE = 2e-3
+SCORE_SCALE, VALUE_SCALE = sp.Rational(3, 2), sp.Rational(4, 5)
+COVARIANT = 1e-8
+
+
+class _Point:
+    """Averages of the generated module on two sets of nodes, at V = `width` in both blocks."""
+
+    def __init__(self, of: Subject, module: ModuleType, width: float) -> None:
+        self.module = module
+        self.order = np.array(list({**ORDER, "V_k": width, "V_v": width}.values()))
+        self.conjugates = np.array(list(CONJUGATES.values()))
+        self.channels = [channel(of, module, self.order, PHYSICS, nodes) for nodes in NODES]
+        self.averages = [quiet(c.averages, self.order) for c in self.channels]
+
+    def energy(self, order: Any, conjugates: Any, averages: Any) -> float:
+        """The free energy, given the averages."""
+        return float(self.module.free_energy_value(order, conjugates, *PHYSICS.problem, averages.envelope))
+
+    def residual(self, averages: Any) -> Array:
+        """The gradient of the free energy in twelve unknowns."""
+        gradient = self.module.free_energy_gradient(self.order, self.conjugates, *PHYSICS.problem, averages.rates)
+        return np.asarray(gradient)
+
+
+def _point(of: Subject) -> _Point | Verdict:
+    """The averages of the module at few tokens, at the widest V without folds, or why there are none."""
+    module = of.modules(of.few)
+    if module is None:
+        return not_applicable("no solver is generated for it")
+    if not has_scores(of, module):
+        return not_applicable("sigma does not depend on the scores")
+    for width in WIDTHS:
+        made = _Point(of, module, width)
+        if not unfit(made.averages[-1]):
+            return made
+    return not_applicable("no point without folds was found")
+
+
+def residual_is_gradient(of: Subject) -> Verdict:
+    """The residual is the gradient of the free energy in all twelve unknowns, at a point that solves nothing.
+
+    E[M] comes from the envelope alone, the residual from Price and Stein: fourth-order differences compare the two.
+    """
+    made = _point(of)
+    if isinstance(made, Verdict):
+        return made
+    coarse, fine = (made.residual(a) for a in made.averages)
+    off = resolution(coarse, fine)
+    if not off < RESOLVED:
+        return unresolved(off)
+    point = np.concatenate([made.order, made.conjugates])
+
+    def energy(index: int, move: float) -> float:
+        order, conjugates = np.split(point + move * (np.arange(12) == index), 2)
+        averages = quiet(made.channels[-1].averages, order) if index < 6 else made.averages[-1]
+        return made.energy(order, conjugates, averages)
+
+    def difference(index: int) -> float:
+        step = MOVE * max(abs(point[index]), 0.01)
+        close, far = ((energy(index, k * step) - energy(index, -k * step)) / (2 * k * step) for k in (1, 2))
+        return float((4 * close - far) / 3)
+
+    expected = [mpf(difference(i)) for i in range(12)]
+    return compared("residual", [mpf(float(r)) for r in fine], expected, mpf(max(10 * off, 1e-6)))
+
+
+def stein_is_derivative(of: Subject) -> Verdict:
+    """Stein's and the derivative form of Vh_k agree where the prox does not jump: -E sum_l dG_l/dw_l either way."""
+    made = _point(of)
+    if isinstance(made, Verdict):
+        return made
+    stein = [float(made.module.conjugates_from_rates(a.rates, 1.0)[2]) for a in made.averages]
+    trace = [float(quiet(c.response, made.order).trace) for c in made.channels]
+    off = resolution([stein[0], trace[0]], [stein[1], trace[1]])
+    if not off < RESOLVED:
+        return unresolved(off)
+    return compared("Vh_k", [mpf(stein[1])], [mpf(trace[1])], mpf(max(10 * off, 1e-8)))
+
+
+def scale_covariance(of: Subject) -> Verdict:
+    """a sigma(c chi) with penalties c^2 lambda_k, a^2 lambda_v is the same problem in the variables c k, a v.
+
+    So E[M] and f stay, with m/c, q/c^2, V/c^2 for k (and a for v), conjugates growing as the overlaps shrink, and
+    every rate times the scale of its order parameter. The nodes scale along, so that this holds on any of them.
+    """
+    module = of.modules(of.few)
+    if module is None or not has_scores(of, module):
+        return not_applicable("no solver is generated for it, or sigma does not depend on the scores")
+    other = of.variants(Activation("scaled", VALUE_SCALE * of.settled.expr.xreplace({X: SCORE_SCALE * X})))
+    if other is None:
+        return not_applicable("no solver is generated for the scaled activation")
+    c, a = float(SCORE_SCALE), float(VALUE_SCALE)
+    shrink = np.array([1 / c, 1 / c**2, 1 / c**2, 1 / a, 1 / a**2, 1 / a**2])
+    order, conjugates = (np.array(list(p.values())) for p in (ORDER, CONJUGATES))
+    penalties = PHYSICS.alpha, PHYSICS.lambda_k * c**2, PHYSICS.lambda_v * a**2
+    settings = [
+        m.Setting(PHYSICS.nu, PHYSICS.noise, of.values(m) if m is module else np.empty(0)) for m in (module, other)
+    ]
+    points = order, order * shrink
+    found = [_averages(m, s, p) for m, s, p in zip((module, other), settings, points, strict=True)]
+    size = 1.0 + float(np.abs(found[0].rates).max())
+    if not np.isfinite(size):
+        return not_applicable("the averages are not finite at the point that is looked at")
+    energies = [
+        m.free_energy_value(p, h, *g, e.envelope)
+        for m, p, h, g, e in zip(
+            (module, other),
+            points,
+            (conjugates, conjugates / shrink),
+            (PHYSICS.problem, penalties),
+            found,
+            strict=True,
+        )
+    ]
+    return every(
+        [
+            near("E[M]", found[1].envelope, found[0].envelope, COVARIANT * size),
+            near("rates", found[1].rates * shrink, found[0].rates, COVARIANT * size),
+            near("free energy", energies[1], energies[0], COVARIANT * size),
+        ]
+    )
+
+
+def _averages(module: ModuleType, setting: Any, order: Array) -> Any:
+    """The averages on unadapted nodes, which scale with the fields."""
+    nodes = module.lattice(module.node_dimensions(setting), NODES[0], 0)
+    return quiet(module.ProxFreeChannel(nodes, setting).averages, order)
+
+
+def lengths_mix(of: Subject) -> Verdict:
+    """With L drawn from P(L) every average is the mean over L of that at fixed L: E[F] = sum_L P(L) E_L[F]."""
+    shares: Sequence[tuple[int, float]] = ((1, 0.25), (2, 0.75))
+    mixture = of.modules(",".join(f"{n}:{p}" for n, p in shares))
+    modules = [of.modules(n) for n, _ in shares]
+    if mixture is None or any(m is None for m in modules) or X not in of.activation.expr.free_symbols:
+        return not_applicable("no solver is generated for it, or sigma does not depend on the scores")
+    arguments = {**vars(PHYSICS), "nodes": NODES[0], **of.parameters}
+
+    def both(module: Any) -> Array:
+        gradient = module.residual(ORDER, CONJUGATES, **arguments)
+        return np.append(gradient, module.free_energy(ORDER, CONJUGATES, **arguments))
+
+    found = quiet(both, mixture)
+    expected = sum(p * quiet(both, m) for m, (_, p) in zip(modules, shares, strict=True))
+    risks = [
+        m.population_risk(0.7, 0.6, 0.5, 0.8, PHYSICS.nu, PHYSICS.noise, **of.parameters) if m else np.nan
+        for m in (mixture, *modules)
+    ]
+    mixed = sum(p * r for r, (_, p) in zip(risks[1:], shares, strict=True))
+    size = 1.0 + float(np.abs(expected).max())
+    return every([near("residual", found, expected, 1e-9 * size), near("population risk", risks[0], mixed, 1e-9)])
