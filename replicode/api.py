@@ -25,6 +25,7 @@ BACKENDS = ("numpy", "fast")
 DOUBLE_DIGITS = 12
 BAYES_DIGITS = 6
 BAYES_WORST = 1e-3
+BAYES_TOKENS = 4
 FLOAT_DIGITS = 15
 MOST_DIGITS = 50
 
@@ -162,7 +163,14 @@ def solve(
         solution = precise_solution((act, task, lengths(tokens)), module, setting, init, values, digits)
     else:
         solution = call(module.solve, **setting, init=init, tol=tol, **values)
-    return _beside_bayes(solution, bayes_reference(task, tokens, alpha, nu, noise)) if bayes else solution
+    if not bayes or _slow_bayes(module):
+        return solution
+    return _beside_bayes(solution, bayes_reference(task, tokens, alpha, nu, noise))
+
+
+def _slow_bayes(module: ModuleType) -> bool:
+    """Whether the Bayes-optimal risk takes minutes: weights that couple the scores of many tokens."""
+    return module.LOCATION in ("ranked", "normalised") and max(k.tokens for k in module.KERNELS) > BAYES_TOKENS
 
 
 def bayes_reference(

@@ -399,6 +399,10 @@ def _print_lines(result: dict[str, Any], indent: str = "") -> None:
         if isinstance(value, dict):
             click.echo(f"{indent}{key}")
             _print_lines(value, indent + "  ")
+        elif isinstance(value, (list, tuple)) and value and isinstance(value[0], dict):
+            for row in value:
+                click.echo(f"{indent}{key}")
+                _print_lines(row, indent + "  ")
         elif key != "warnings":
             click.echo(
                 f"{indent}{key:<{width}}  {value:.12g}"
