@@ -17,7 +17,8 @@ import sympy as sp
 from theory.activation import Activation
 from theory.bayes import BayesSystem
 from theory.bayes_chain import bayes_chain, bayes_equations
-from theory.chain import SIGMA_SIGMA, SIGMA_W, population_chain
+from theory.chain.activation import SIGMA_SIGMA, SIGMA_W
+from theory.chain.steps import population_chain
 from theory.channel import N, U
 from theory.model import BLOCKS, V
 from theory.nodes import L, TokenSum, X

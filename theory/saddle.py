@@ -180,7 +180,7 @@ class SaddleSystem:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The numbered chain from the replicated partition function to the equations."""
-        from theory.chain import chain
+        from theory.chain.steps import chain
 
         return chain(self)
 

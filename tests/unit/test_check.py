@@ -244,19 +244,28 @@ def test_without_a_module_or_points_nothing_is_claimed(softmax):
         assert _outcome(name, bare) == "not applicable"
 
 
-def test_a_task_that_couples_the_scores_keeps_the_kernels():
+def test_a_task_that_couples_the_scores_keeps_the_kernels(monkeypatch):
+    few = ("gradient identity", "Nishimori", "posterior", "stationarity", "energy identity")
+    every = suite.outcomes
+    monkeypatch.setattr(suite, "outcomes", lambda of: every(of, few))
     found = check("softmax", task="max")
-    assert found["nishimori"] and found["properties"]["gradient identity"] == "passed"
-    assert not failed(found)
+    assert found["nishimori"] and set(found["properties"].values()) == {"passed"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("task", ["max", "x**2/4", "x - x**4/10"])
+@pytest.mark.parametrize("text", ["softmax", "linear", "sigmoid", "relu", "exp(x)/sum(exp(x)) + 0.01*x"])
+def test_nothing_fails_on_other_tasks(text, task):
+    found = suite.outcomes(suite.examined(text, task), (*suite.PROPERTIES, *suite.LONGER))
+    assert [f"{n}: {v.detail}" for n, v in found.items() if v.outcome == "failed"] == []
 
 
 def test_every_property_states_its_identity():
     assert all(run.__doc__ for run in (*suite.PROPERTIES.values(), *suite.LONGER.values()))
 
 
-def test_given_values_are_written_in_before_anything_is_claimed():
-    from replicode.check import check
-
+def test_given_values_are_written_in_before_anything_is_claimed(monkeypatch):
+    monkeypatch.setattr(suite, "outcomes", lambda _: {})
     found = check("exp(x)/(d + sum(exp(x)))", d=0.0)
     assert found["normalised"] and found["shift_invariant"] and found["nishimori"]
     assert found["parameters"] == ["d"] and found["parameter_values"] == {"d": 0.0}

@@ -6,7 +6,7 @@ hold and does not has failed. `subject` prepares an activation, `outcomes` runs 
 what takes too long for it. All points are drawn from the subject's seed.
 """
 
-from validation.properties.subject import DIGITS, Subject, examined, subject, subject_of
+from validation.properties.subject import DIGITS, Subject, examined, prepared, subject
 from validation.properties.suite import LONGER, PROPERTIES, outcomes
 from validation.properties.verdict import PASSED, Outcome, Property, Verdict
 
@@ -21,6 +21,6 @@ __all__ = [
     "Verdict",
     "examined",
     "outcomes",
+    "prepared",
     "subject",
-    "subject_of",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -127,11 +127,28 @@ class Subject:
 def examined(
     act: str | Activation, setting: str | Task = "spiked", tokens: int | None = None, **parameters: float
 ) -> Subject:
-    """The subject of an activation as a user names it."""
+    """The subject of an activation as a user names it; what depends on the task alone is derived once for many."""
     settled = activation(act, **parameters)
     check_domain(settled)
     fixed = settled.with_values()
-    return subject(fixed, setting, tokens, analysis(fixed))
+    return prepared(fixed, task(setting), tokens, analysis(fixed))
+
+
+def prepared(act: Activation, setting: Task, tokens: int | None, found: Analysis) -> Subject:
+    """As `subject`, with the derivation of the task shared between activations."""
+    count = min(tokens or SUITE_TOKENS, MOST_TOKENS)
+    try:
+        base = _shared(setting)
+    except Refusal:
+        return subject(act, setting, tokens, found)
+    staged = loss_derivatives(act.token_form(), base.values)
+    system = replace(base, activation=act, lengths=lengths(count), properties=properties(act), loss=staged)
+    return subject_of(system, found)
+
+
+@lru_cache(maxsize=16)
+def _shared(setting: Task) -> SaddleSystem:
+    return derive(Activation("constant", sp.S.One), setting, SUITE_TOKENS)
 
 
 def subject(act: Activation, setting: str | Task, tokens: int | None, found: Analysis) -> Subject:

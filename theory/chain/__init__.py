@@ -1,0 +1,1 @@
+"""The derivation written down, part by part: `theory.chain.steps` puts the parts together."""

@@ -1,0 +1,77 @@
+"""The derivation written down: the chain from the replicated partition function to the saddle-point equations.
+
+Every `Step` is an exact identity of two expressions in SymPy's own functions and plain symbols, so that anyone can
+evaluate both sides at random points; where a limit is taken, what it drops is written out. All of it is read off the
+`SaddleSystem`: the algebra of replicas is checked at explicit sizes, the activation at explicit tokens, Price's and
+Stein's theorems on exp(t.w), whose averages are closed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import sympy as sp
+
+from theory.chain.activation import LARGEST_TWICE, envelope, explicit_tokens, prox, reductions, values
+from theory.chain.fields import law, weight
+from theory.chain.replicas import gaussian_channel, matrices, prior, replicas
+from theory.chain.saddle import channel, conjugates, equations
+from theory.location import location
+from theory.model import NOISE, M, Q
+from theory.notation import builtin
+from theory.optimum import best_value
+from theory.population import BIAS_IDLE, CROSS_OVERLAPS, SIGMA_EPS, SIGMA_IDLE, A, B, PopulationSystem
+from theory.replica import Step
+from theory.saddle import (
+    SaddleSystem,
+    joint_laws,
+)
+
+
+def chain(system: SaddleSystem) -> tuple[Step, ...]:
+    """All steps in order, each under the heading of its part."""
+    tokens = explicit_tokens(system)
+    parts = {
+        "Replicas": replicas(),
+        "Replica-symmetric matrices": matrices(),
+        "The prior": prior(system),
+        "The channel: n -> 0 and Laplace where everything is Gaussian": gaussian_channel(system),
+        "The values eliminated": values(system, tokens),
+        "The prox of this activation": [*prox(tokens), *envelope(explicit_tokens(system, LARGEST_TWICE))],
+        "Reductions of this activation": reductions(system, tokens),
+        "Stationarity in the conjugates": conjugates(system),
+        "The law of the fields": law(system),
+        "Stationarity in the order parameters: Price and Stein": channel(system),
+        "The saddle-point equations": equations(system),
+    }
+    steps = (replace(s, part=p, lhs=builtin(s.lhs), rhs=builtin(s.rhs)) for p, found in parts.items() for s in found)
+    return tuple(s for s in steps if s.lhs != s.rhs)
+
+
+def population_chain(system: PopulationSystem) -> tuple[Step, ...]:
+    """The way to the risk of a fixed estimator, on the manifold where the cross overlaps vanish."""
+    risk = system.risk
+    flat = {**dict.fromkeys(CROSS_OVERLAPS, sp.S.Zero), BIAS_IDLE: sp.S.Zero}
+    hidden, idle = risk.hidden.subs(flat), risk.idle.subs(flat)
+    m, q = M["v"], Q["v"]
+    best = best_value(risk.on_manifold)
+    part = "The population risk"
+    steps = [
+        *(weight(system.task, joint_laws(system.task, location(system.task))[0]) if system.task.gaussian else ()),
+        Step(
+            "given the scores, z* - sigma z at the hidden token is Gaussian with the second moment",
+            1 - 2 * SIGMA_EPS * m + SIGMA_EPS**2 * q + NOISE**2,
+            hidden,
+        ),
+        Step(
+            "risk of one sequence with one idle token, in A = sigma_eps and B = sigma_eps^2 + sigma_l^2",
+            hidden + idle,
+            risk.on_manifold.subs({A: SIGMA_EPS, B: SIGMA_EPS**2 + SIGMA_IDLE**2}),
+        ),
+        Step(
+            "the best values are proportional to the teacher's: at q_v = m_v^2 = (A/B)^2",
+            risk.on_manifold.subs({m: best.m_v, q: best.q_v}, simultaneous=True),
+            best.risk,
+        ),
+    ]
+    return tuple(replace(s, part=part) for s in steps if s.lhs != s.rhs)
