@@ -320,6 +320,49 @@ def validate(activation: str, parameters: dict[str, Any], as_json: bool, **argum
 
 
 @main.command()
+@_activation
+@_task
+@_tokens
+@click.option("--nu", "nus", default="0.5,1,2,4", show_default=True, help="Signal strengths, separated by commas.")
+@click.option(
+    "--lambda", "lambdas", default="0.02,0.05,0.1,0.2,0.5,1,2", show_default=True, help="Values of both lambdas."
+)
+@_real("--alpha", "alpha", default="3", show_default=True, help="Samples per dimension.")
+@_real("--noise", "noise", default="0.3", show_default=True, help="Label noise, a standard deviation.")
+@_digits(4)
+@_whole("--dim", "dim", default="400", show_default=True, help="Largest dimension; D/4, D/2 and D are trained.")
+@_whole("--seeds", "seeds", default="24", show_default=True, help="Trainings per dimension.")
+@click.option("--quick", is_flag=True, help="A corner of the map at small D, in a minute or so.")
+@click.option(
+    "-o", "--output", default="study", show_default=True, help="The folder to leave trainings, rows and map in."
+)
+@_param
+@_json
+def study(
+    activation: str,
+    nus: str,
+    lambdas: str,
+    quick: bool,
+    output: str,
+    parameters: dict[str, Any],
+    as_json: bool,
+    **arguments: Any,
+) -> None:
+    """Where theory and training part: a map over (nu, lambda) with the edge of stability on top. Resumable."""
+    from replicode.study import run
+
+    signals, penalties = (
+        [_float(n, part) for part in text.split(",")] for n, text in (("nu", nus), ("lambda", lambdas))
+    )
+    where = Path(output)
+    result = run(
+        activation, signals, penalties, where, quick, lambda text: click.echo(text, err=True), **arguments, **parameters
+    )
+    shown = result if as_json else {"map": result["map"], "table": result["table"]}
+    _finish("study", shown, as_json, result["warnings"])
+
+
+@main.command()
 @click.option("-o", "--output", default="demo", show_default=True, help="The folder to leave the results in.")
 @_json
 def demo(output: str, as_json: bool) -> None:

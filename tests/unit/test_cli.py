@@ -243,3 +243,25 @@ def test_derive_of_a_coupled_task(store, level):
     found = json.loads(done.stdout)
     assert done.returncode == 0 and found["level"] == level and found["tokens"] == "1:0.5,2:0.5"
     assert found["equations"] and found["steps"]
+
+
+def test_study_names_what_is_wrong(store, tmp_path):
+    setting = ["study", "softmax", "--tokens", "2", "-o", str(tmp_path / "map")]
+    for extra, words in (
+        (["--lambda", "0.1,x"], "lambda: got 'x'"),
+        (["--nu", ""], "nu: got ''"),
+        (["--seeds", "1"], "seeds: got 1"),
+        (["--alpha", "-1"], "alpha: got -1"),
+    ):
+        done = replicode(store, *setting, *extra)
+        assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+@pytest.mark.full
+def test_study_sees_where_theory_and_training_part(store, tmp_path):
+    done = replicode(store, "study", "softmax", "--tokens", "2", "--quick", "-o", str(tmp_path), "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0 and (tmp_path / "map.svg").exists() and (tmp_path / "rows.csv").exists()
+    verdicts = {(row["nu"], row["penalty"]): (row["verdict"], row["rs_stable"]) for row in found["rows"]}
+    assert verdicts[0.5, 0.02] == ("disagrees", False)
+    assert all(stable for (_, penalty), (_, stable) in verdicts.items() if penalty >= 0.2)

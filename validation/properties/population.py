@@ -13,7 +13,7 @@ from codegen.runtime.nodes import sobol
 from codegen.sampled import evaluated
 from theory.activation import Activation
 from theory.closed import closed_averages
-from theory.errors import Refusal
+from theory.errors import InputError, Refusal
 from theory.lengths import lengths
 from theory.model import NU, M, Q
 from theory.nishimori import nishimori
@@ -28,6 +28,7 @@ POINTS = 3
 AGREED = 1e-8
 UNRESOLVED = 1e-3
 TWIN = 1e-6
+HUGE = 1e3
 OVERLAPS = np.array([0.35, 0.2, 0.4, 0.5, 0.12, -0.15, 0.1])
 SCRAMBLES = 8
 LOG2_SAMPLES = 14
@@ -108,6 +109,34 @@ def _sampled_risk(of: Subject, seed: int) -> float:
     weights = np.exp(log - log.max())
     sigma = evaluated(of.settled.token_form(), chi, {})
     return float(weights @ (z_star[0] - (sigma * z).sum(axis=0)) ** 2 / weights.sum())
+
+
+def hard_limit(of: Subject) -> Verdict:
+    """nu -> infinity, where the task has that limit: A = E[sigma of the token that wins], by sampling the scores.
+
+    The winner is the token of the largest log g at a huge nu, which ties nothing to the sign found by algebra.
+    """
+    try:
+        of.task.hard_limit()
+        averages, _ = averager(of.settled, of.task, np.inf, lengths(of.few))
+    except (InputError, Refusal):
+        return not_applicable("the task has no limit as nu grows")
+    ((m, tau),) = of.overlaps(1)
+    (a, _), (coarse, _) = (quiet(averages, m, tau, {}, fineness) for fineness in (FINE, CHECK))
+    sampled = np.array([_winning_sigma(of, m, tau, seed) for seed in range(SCRAMBLES)])
+    spread = float(sampled.std(ddof=1)) / np.sqrt(SCRAMBLES)
+    if not spread < SAMPLED * (1.0 + abs(a)):
+        return not_applicable(f"samples leave a standard error of {spread:.1g}")
+    allowed = STANDARD_ERRORS * spread + abs(a - coarse) + UNRESOLVED * abs(a)
+    return near("A at nu = inf", a, float(sampled.mean()), allowed)
+
+
+def _winning_sigma(of: Subject, m: float, tau: float, seed: int) -> float:
+    nodes, _ = sobol(2 * of.few, LOG2_SAMPLES, seed)
+    stars, noise = np.split(nodes, 2)
+    log = evaluated(Activation("weight", of.task.log_weight).token_form(), stars, {NU: HUGE})
+    sigma = evaluated(of.settled.token_form(), m * stars + tau * noise, {})
+    return float(np.take_along_axis(sigma, log.argmax(axis=0)[None], axis=0).mean())
 
 
 def bayes_bound(of: Subject) -> Verdict:

@@ -25,6 +25,7 @@ PROPERTIES: Mapping[str, Property] = {
     "generated code": kernels.generated_code,
     "population averages": population.averages_agree,
     "risk from samples": population.risk_from_samples,
+    "hard limit": population.hard_limit,
     "Bayes bound": population.bayes_bound,
     "Nishimori": population.nishimori_point,
     "posterior": population.posterior_twin,

@@ -1,0 +1,620 @@
+"""Small faults of theory/ and codegen/, each with the properties that must notice it.
+
+A fault is a replacement of text that occurs exactly once in its file: a sign, a dropped term, a factor of two, a
+swapped index. `Job` says on which activation, task and number of tokens which properties run; a fault is caught by any
+property that fails or any error that is raised.
+"""
+
+from typing import NamedTuple
+
+
+class Job(NamedTuple):
+    """Properties of an activation; `bare` jobs derive and generate nothing."""
+
+    text: str
+    names: tuple[str, ...]
+    task: str = "spiked"
+    tokens: int = 2
+    bare: bool = False
+
+
+class Mutant(NamedTuple):
+    """`old` in `path` becomes `new`; `ordinary` ones run in every test run, `survives` says why one goes unnoticed."""
+
+    name: str
+    path: str
+    old: str
+    new: str
+    jobs: tuple[Job, ...]
+    ordinary: bool = False
+    survives: str = ""
+
+
+KERNELS = ("pullback", "gradient identity", "jacobian identity", "sigma as typed", "normalisation")
+GRADIENT = "residual is the gradient of the free energy"
+STEIN = "stein form is the derivative form"
+
+softmax_kernels = (Job("exp(x)/sum(exp(x))", KERNELS),)
+nested_kernels = (Job("tanh(x - mean(tanh(x)))*exp(x/2)/sum(exp(x/2))", KERNELS),)
+gradient = (Job("exp(x)/sum(exp(x))", (GRADIENT, STEIN)),)
+gradient_linear = (Job("sigmoid(x)", (GRADIENT, STEIN)),)
+ridge = (Job("exp(x)/sum(exp(x))", ("ridge limit", "ridge risk"), tokens=1),)
+saddle = (Job("exp(x)/sum(exp(x))", ("stationarity", "energy identity", "infinite penalty", "infinite data")),)
+ranked = (Job("exp(x)/sum(exp(x))", (GRADIENT, STEIN, "population averages", "risk from samples"), "max", 2),)
+ranked_three = (Job("exp(x)/sum(exp(x))", ("population averages", "risk from samples"), "max", 3),)
+own = (Job("sigmoid(x)", (GRADIENT, "population averages", "risk from samples"), "x - x**4/10"),)
+sampled = (Job("exp(x)/sum(exp(x))", ("risk from samples", "population averages", "scale covariance")),)
+samples = (Job("sigmoid(x)", ("risk from samples", "population averages", "scale covariance")),)
+mixture = (Job("exp(x)/sum(exp(x))", ("lengths mix",)),)
+
+
+def averages(text: str, task: str = "spiked", tokens: int = 2) -> tuple[Job, ...]:
+    """Closed forms against quadrature, the Bayes bound and the Nishimori identities, without a module."""
+    return (Job(text, ("population averages", "Bayes bound", "Nishimori", "posterior"), task, tokens, bare=True),)
+
+
+def typed(text: str) -> tuple[Job, ...]:
+    """Rewrites and emitted code against what was typed."""
+    return (Job(text, ("sigma as typed", "generated code", "gradient identity")),)
+
+
+THEORY = [
+    Mutant(
+        "conditional mean with the wrong sign",
+        "theory/gaussian.py",
+        "+ column * (field - self.mean[i])\n",
+        "- column * (field - self.mean[i])\n",
+        samples,
+    ),
+    Mutant(
+        "conditional covariance without the reduction",
+        "theory/gaussian.py",
+        "self.covariance.extract(others, others) - column * column.T * self.covariance[i, i]",
+        "self.covariance.extract(others, others)",
+        samples,
+    ),
+    Mutant(
+        "reweighted covariance",
+        "theory/gaussian.py",
+        "covariance = self.covariance + (variance - self.covariance[i, i]) * column * column.T",
+        "covariance = self.covariance + variance * column * column.T",
+        gradient,
+    ),
+    Mutant(
+        "reweighted mean dropped",
+        "theory/gaussian.py",
+        "(self.mean + column * (mean - self.mean[i]))",
+        "(self.mean + column * self.mean[i])",
+        sampled,
+    ),
+    Mutant(
+        "Price without the half",
+        "theory/gaussian.py",
+        "total += cov_rate[i, j] / 2 * score[score_of]",
+        "total += cov_rate[i, j] * score[score_of]",
+        gradient,
+    ),
+    Mutant(
+        "Price without the mean's rate",
+        "theory/gaussian.py",
+        "total += mean_rate[i] * gradient[field]",
+        "total += 0 * mean_rate[i] * gradient[field]",
+        gradient,
+    ),
+    Mutant(
+        "Stein's score of the other field",
+        "theory/gaussian.py",
+        "keep, score_of = (j, i) if other in gradient else (i, j)",
+        "keep, score_of = (j, j) if other in gradient else (i, j)",
+        gradient,
+    ),
+    Mutant(
+        "variance of a tilted Gaussian",
+        "theory/gaussian.py",
+        "variance = 1 / (1 - 2 * quadratic)",
+        "variance = 1 / (1 - quadratic)",
+        averages("sigmoid(x)", "x**2/4"),
+    ),
+    Mutant(
+        "mean of a tilted Gaussian",
+        "theory/gaussian.py",
+        "return sp.simplify(linear * variance), sp.simplify(variance)",
+        "return sp.simplify(linear / variance), sp.simplify(variance)",
+        (Job("sigmoid(x)", ("risk from samples",), "x + x**2/4"),),
+    ),
+    Mutant(
+        "sign of G",
+        "theory/saddle.py",
+        "{fields.w[b]: -fields.g[b] for b in BLOCKS}",
+        "{fields.w[b]: fields.g[b] for b in BLOCKS}",
+        gradient,
+    ),
+    Mutant(
+        "explicit rate of V",
+        "theory/saddle.py",
+        "sp.diff((prox - fields.w[block]) ** 2 / (2 * V[block]), V[block])",
+        "sp.diff((prox - fields.w[block]) ** 2 / V[block], V[block])",
+        gradient,
+    ),
+    Mutant(
+        "Stein on the weight with the wrong sign",
+        "theory/saddle.py",
+        "conditional.mean[0] + conditional.covariance[0, 0] * fields.slope",
+        "conditional.mean[0] - conditional.covariance[0, 0] * fields.slope",
+        ranked,
+    ),
+    Mutant(
+        "q of k and v exchanged in the conjugates",
+        "theory/saddle.py",
+        "((M[b], MH[b]), (Q[b], VH[b]), (V[b], QH[b]))}",
+        "((M[b], MH[b]), (Q[b], QH[b]), (V[b], VH[b]))}",
+        saddle,
+    ),
+    Mutant(
+        "z eliminated with half the norm",
+        "theory/channel.py",
+        "objective = AMPLITUDE**2 * N / (2 * v)",
+        "objective = AMPLITUDE**2 * N / (4 * v)",
+        softmax_kernels,
+        ordinary=True,
+    ),
+    Mutant(
+        "sign of the residual",
+        "theory/channel.py",
+        "residual = sp.factor(Y - U - solution * N)",
+        "residual = sp.factor(Y - U + solution * N)",
+        saddle,
+    ),
+    Mutant(
+        "gain of the value fields",
+        "theory/channel.py",
+        "sp.factor(solution / v))",
+        "sp.factor(solution))",
+        softmax_kernels,
+    ),
+    Mutant(
+        "determinant of a replica matrix",
+        "theory/replica.py",
+        "return self.n * sp.log(self.a) + sp.log(1 + self.n * self.b / self.a)",
+        "return self.n * sp.log(self.a) + sp.log(1 - self.n * self.b / self.a)",
+        saddle,
+    ),
+    Mutant(
+        "Legendre term of m",
+        "theory/replica.py",
+        "legendre = -N_REPLICAS * MT * M[block]",
+        "legendre = N_REPLICAS * MT * M[block]",
+        saddle,
+    ),
+    Mutant(
+        "Legendre term of q and V without the half",
+        "theory/replica.py",
+        "overlaps.trace_with(ReplicaMatrix(VT, -QT)) / 2",
+        "overlaps.trace_with(ReplicaMatrix(VT, -QT))",
+        saddle,
+    ),
+    Mutant(
+        "trace of a product of replica matrices",
+        "theory/replica.py",
+        "cross = self.a * other.b + self.b * other.a",
+        "cross = self.a * other.b - self.b * other.a",
+        saddle,
+    ),
+    Mutant(
+        "no curvature between sums",
+        "theory/tokens.py",
+        "                total += found[d] * inner[d, c]\n",
+        "",
+        nested_kernels,
+    ),
+    Mutant(
+        "adjoint without the flow",
+        "theory/tokens.py",
+        'tidy(sp.diff(value, symbols[c])) + flow)',
+        'tidy(sp.diff(value, symbols[c])))',
+        softmax_kernels,
+        ordinary=True,
+    ),
+    Mutant(
+        "rates of sums without the flow",
+        "theory/tokens.py",
+        'tidy(sp.diff(bodies[c], v)) + flow))',
+        'tidy(sp.diff(bodies[c], v))))',
+        softmax_kernels,
+        ordinary=True,
+    ),
+    Mutant(
+        "half of the Hessian's outer products",
+        "theory/tokens.py",
+        "        pairs += [(contracted(u, symbols[c]), rates[v][c]) for c in range(count)]\n",
+        "",
+        softmax_kernels,
+    ),
+    Mutant(
+        "covariance of k.v* and v.k* exchanged",
+        "theory/population.py",
+        "[1, 0, M[\"k\"], V_KSTAR],\n            [0, 1, K_VSTAR, M[\"v\"]],",
+        "[1, 0, M[\"k\"], K_VSTAR],\n            [0, 1, V_KSTAR, M[\"v\"]],",
+        samples,
+    ),
+    Mutant(
+        "sign of the prediction in the risk",
+        "theory/population.py",
+        "weights = sp.Matrix([1, -SIGMA_EPS])",
+        "weights = sp.Matrix([1, SIGMA_EPS])",
+        samples,
+    ),
+    Mutant(
+        "bias of idle tokens with the wrong sign",
+        "theory/population.py",
+        "(bias - BIAS_IDLE) ** 2",
+        "(bias + BIAS_IDLE) ** 2",
+        samples,
+    ),
+    Mutant(
+        "score variance of a reweighted token",
+        "theory/closed.py",
+        "self.q + sp.factor(self.m**2 * (variance - 1))",
+        "self.q + sp.factor(self.m**2 * variance)",
+        averages("1 + erf(x)"),
+        ordinary=True,
+    ),
+    Mutant(
+        "residual variance of a score",
+        "theory/closed.py",
+        "expr.subs(_RESIDUAL, self.q - self.m**2)",
+        "expr.subs(_RESIDUAL, self.q)",
+        averages("exp(x)", "max"),
+        survives="",
+    ),
+    Mutant(
+        "one idle token too many",
+        "theory/closed.py",
+        "rest ** (L - len(factors))",
+        "rest ** (L - len(factors) + 1)",
+        averages("exp(x - mean(x))"),
+    ),
+    Mutant(
+        "cross terms of a square counted once",
+        "theory/sequence.py",
+        "(1 if a is b else 2) * a.coefficient",
+        "1 * a.coefficient",
+        (Job("exp(x)/sum(exp(x)) + x/10", ("population averages",)),),
+    ),
+    Mutant(
+        "a further token chosen among all",
+        "theory/sequence.py",
+        "count * (L - len(placed))",
+        "count * L",
+        (Job("1 + x/2 + mean(x)/2", ("population averages",)),),
+    ),
+    Mutant(
+        "idle tokens counted with the hidden one",
+        "theory/sequence.py",
+        "_scaled(_weighted(w, m, 1), L - 1)",
+        "_scaled(_weighted(w, m, 1), L)",
+        averages("exp(x)/sum(exp(x))"),
+        ordinary=True,
+    ),
+    Mutant(
+        "inverse power with the wrong sign of its offset",
+        "theory/sequence.py",
+        "rest, body = rest - slope * symbol, body + slope * term",
+        "rest, body = rest - slope * symbol, body - slope * term",
+        averages("exp(x)/(1 + sum(exp(x)))"),
+        ordinary=True,
+    ),
+    Mutant(
+        "mean of one sign",
+        "theory/rules.py",
+        "return sp.erf(signs[0].offset / sp.sqrt(2) / sp.sqrt(signs[0].variance(v)))",
+        "return sp.erf(signs[0].offset / sp.sqrt(signs[0].variance(v)))",
+        averages("1 + erf(x)"),
+    ),
+    Mutant(
+        "two centred signs",
+        "theory/rules.py",
+        "return sp.Rational(1, 1 + sum(s.blur for s in signs))",
+        "return sp.Rational(1, 2 + sum(s.blur for s in signs))",
+        averages("relu(x)"),
+    ),
+    Mutant(
+        "Owen's T of two signs",
+        "theory/rules.py",
+        "- 4 * sp.Add(*values)",
+        "- 2 * sp.Add(*values)",
+        averages("1 + erf(1/2 + x)"),
+    ),
+    Mutant(
+        "Stein's lemma on powers",
+        "theory/rules.py",
+        "c, k = c * (k - 1) * v, k - 2",
+        "c, k = c * k * v, k - 2",
+        averages("1 + x + x**4"),
+        ordinary=True,
+    ),
+    Mutant(
+        "tilt of an exponential",
+        "theory/rules.py",
+        "(a * mean**2 + b * mean + b**2 * variance / 2)",
+        "(a * mean**2 + b * mean + b**2 * variance)",
+        averages("exp(x)"),
+        ordinary=True,
+    ),
+    Mutant(
+        "damping of a wave",
+        "theory/rules.py",
+        "return sp.exp(-(wave.rate**2) * v / 2) * sp.Add(*parts)",
+        "return sp.exp(-(wave.rate**2) * v) * sp.Add(*parts)",
+        averages("cos(x)"),
+    ),
+    Mutant(
+        "density of a sign's argument",
+        "theory/rules.py",
+        "parts.append(2 * count * sign.slope * v * density * inner)",
+        "parts.append(count * sign.slope * v * density * inner)",
+        averages("relu(x)"),
+    ),
+    Mutant(
+        "direction of the hard limit",
+        "theory/task.py",
+        "return 1 if slope.is_positive else -1",
+        "return -1 if slope.is_positive else 1",
+        (Job("exp(x)/sum(exp(x))", ("hard limit",), "max", bare=True),),
+    ),
+    Mutant(
+        "Nishimori factor inverted",
+        "theory/nishimori.py",
+        "return NishimoriCondition(1 / total, c)",
+        "return NishimoriCondition(total, c)",
+        averages("3*exp(x)/sum(exp(x))"),
+    ),
+    Mutant(
+        "label noise dropped",
+        "theory/model.py",
+        '"label_noise": NOISE}',
+        '"label_noise": NOISE / 2}',
+        ridge,
+    ),
+    Mutant(
+        "spread of the student's field",
+        "theory/model.py",
+        "sp.sqrt(Q[block] - M[block] ** 2)",
+        "sp.sqrt(Q[block])",
+        ridge,
+    ),
+]
+
+CODEGEN = [
+    Mutant(
+        "rates of idle tokens dropped",
+        "codegen/emit.py",
+        "return [t for part in (average.hidden, average.idle) for t in",
+        "return [t for part in (average.hidden,) for t in",
+        gradient,
+    ),
+    Mutant(
+        "score fields not centred",
+        "codegen/emit.py",
+        'HIDDEN.w["k"]: HIDDEN.w["k"] + system.hidden_law.mean[0],',
+        'HIDDEN.w["k"]: HIDDEN.w["k"],',
+        gradient,
+    ),
+    Mutant(
+        "first idle token skipped in moments",
+        "codegen/emit.py",
+        "f'{n}[1:]' for n in names",
+        "f'{n}[2:]' for n in names",
+        gradient,
+    ),
+    Mutant(
+        "rows of a Hessian from the wrong diagonal",
+        "codegen/emit.py",
+        "[i, i:] for i in range({first}, TOKENS)",
+        "[i, :] for i in range({first}, TOKENS)",
+        (Job("exp(x)/sum(exp(x))", ("generated code",), tokens=9),),
+        survives="",
+    ),
+    Mutant(
+        "sum of a constant over the tokens",
+        "codegen/emit.py",
+        'return f"{name} = TOKENS * ({text})"',
+        'return f"{name} = ({text})"',
+        typed("tanh(x) + sum(2)*x"),
+        survives="",
+    ),
+    Mutant(
+        "rows of values and labels exchanged",
+        "codegen/emit.py",
+        '(("w_chi", "k"), ("w_z", "v"))',
+        '(("w_chi", "v"), ("w_z", "k"))',
+        gradient,
+        survives="",
+    ),
+    Mutant(
+        "sigmoid of the wrong argument",
+        "codegen/recognise.py",
+        "sp.exp(p * a) * sigmoid(a - b) ** -p",
+        "sp.exp(p * a) * sigmoid(b - a) ** -p",
+        typed("1/(1 + exp(-x))"),
+    ),
+    Mutant(
+        "complement of erf",
+        "codegen/recognise.py",
+        "(sp.S.One, erfc(-u))",
+        "(sp.S.One, erfc(u))",
+        typed("1 + erf(x)"),
+    ),
+    Mutant(
+        "complement of tanh",
+        "codegen/recognise.py",
+        "(sp.S.One, 2 * sigmoid(2 * u))",
+        "(sp.S.One, 2 * sigmoid(u))",
+        typed("1 + tanh(x)"),
+    ),
+    Mutant(
+        "log-sum-exp",
+        "codegen/recognise.py",
+        "return a + softplus(_log_sum_exp(others) - a) if others else a",
+        "return a + softplus(a - _log_sum_exp(others)) if others else a",
+        typed("log(1 + exp(x))"),
+    ),
+    Mutant(
+        "scale of a sum lost",
+        "codegen/scales.py",
+        "return sp.exp(largest) * sp.Add(*[product(e, sp.exp(-largest)) for e, _ in parts]), largest",
+        "return sp.Add(*[product(e, sp.exp(-largest)) for e, _ in parts]), largest",
+        typed("sigmoid(x)*x/(sigmoid(x) + sigmoid(2*x))"),
+    ),
+    Mutant(
+        "scale of a power",
+        "codegen/scales.py",
+        "return sp.exp(power * exponent) * rest**power, power * scale",
+        "return sp.exp(exponent) * rest**power, power * scale",
+        typed("x/(sigmoid(x) + sigmoid(2*x))"),
+    ),
+    Mutant(
+        "difference of squares",
+        "codegen/scales.py",
+        "return factored(rest) - k * (r - q) * (r + q)",
+        "return factored(rest) + k * (r - q) * (r + q)",
+        typed("exp(-x**2)/sum(exp(-x**2))"),
+        survives="",
+    ),
+    Mutant(
+        "square root printed as its base",
+        "codegen/printer.py",
+        'return f"np.sqrt({self._print(base)})"',
+        'return f"({self._print(base)})"',
+        typed("x/sqrt(1 + x**2)"),
+    ),
+    Mutant(
+        "sign of a product lost in print",
+        "codegen/printer.py",
+        'sign = "-" if coefficient < 0 else ""',
+        'sign = ""',
+        typed("exp(-x)/sum(exp(-x))"),
+    ),
+    Mutant(
+        "denominators printed without brackets",
+        "codegen/printer.py",
+        "f\"{text}/({'*'.join(below)})\"",
+        "f\"{text}/{'*'.join(below)}\"",
+        typed("x/((1 + x**2)*(2 + x**2))"),
+    ),
+    Mutant(
+        "covariance of value and label",
+        "codegen/runtime/fields.py",
+        "value[0, -1] = value[-1, 0] = hidden[1, 2]",
+        "value[0, -1] = value[-1, 0] = hidden[1, 1]",
+        gradient,
+    ),
+    Mutant(
+        "invariant direction of the values",
+        "codegen/runtime/fields.py",
+        "np.r_[np.ones(tokens), total] if total else None",
+        "np.r_[np.ones(tokens), -total] if total else None",
+        gradient,
+    ),
+    Mutant(
+        "mean of the hidden score dropped",
+        "codegen/runtime/fields.py",
+        "score_mean=np.r_[mean[0], np.zeros(tokens - 1)]",
+        "score_mean=np.r_[0.0 * mean[0], np.zeros(tokens - 1)]",
+        gradient,
+    ),
+    Mutant(
+        "hidden score not shifted",
+        "codegen/runtime/population.py",
+        "        chi[0] += mean\n        sigmas = sigma(chi, setting.params)\n        first =",
+        "        sigmas = sigma(chi, setting.params)\n        first =",
+        samples,
+    ),
+    Mutant(
+        "hidden token missing from B",
+        "codegen/runtime/population.py",
+        "np.array([sigmas[0] @ first, squares[0] @ first])",
+        "np.array([sigmas[0] @ first, 0.0 * (squares[0] @ first)])",
+        samples,
+    ),
+    Mutant(
+        "second moment of scores in a frame",
+        "codegen/runtime/population.py",
+        "spread = differences * scale\n",
+        "spread = differences * scale**2\n",
+        sampled,
+    ),
+    Mutant(
+        "shares of lengths",
+        "codegen/runtime/mixture.py",
+        "means = [np.tensordot(self.shares, [getattr(a, f) for a in found], 1)",
+        "means = [np.tensordot(self.shares**2, [getattr(a, f) for a in found], 1)",
+        mixture,
+    ),
+    Mutant(
+        "free coordinates of q",
+        "codegen/runtime/fixedpoint.py",
+        "return np.stack([m, m * m + np.exp(spread), np.exp(v)], axis=1).ravel()",
+        "return np.stack([m, m + np.exp(spread), np.exp(v)], axis=1).ravel()",
+        saddle,
+    ),
+    Mutant(
+        "Anderson's mixture with the wrong sign",
+        "codegen/runtime/fixedpoint.py",
+        "mixed = points[-1] - moves @ mixture",
+        "mixed = points[-1] + moves @ mixture",
+        saddle,
+        survives="",
+    ),
+    Mutant(
+        "slope of a beaten token",
+        "codegen/runtime/location.py",
+        "np.concatenate([lost.sum(axis=0)[None], -lost])",
+        "np.concatenate([lost.sum(axis=0)[None], lost])",
+        ranked,
+    ),
+    Mutant(
+        "number of tokens in the weight",
+        "codegen/runtime/location.py",
+        "return Weight(len(w_chi) * won, self.sign * slopes)",
+        "return Weight((len(w_chi) + 1) * won, self.sign * slopes)",
+        ranked,
+    ),
+    Mutant(
+        "Gumbel noise without its slope",
+        "codegen/runtime/location.py",
+        "fall = np.exp(np.minimum(-slope * (x[b, None] - deviation * g), 30.0))",
+        "fall = np.exp(np.minimum(-(x[b, None] - deviation * g), 30.0))",
+        ranked,
+    ),
+    Mutant(
+        "spread of chi* given w",
+        "codegen/runtime/location.py",
+        "spread = max(1.0 - m_k * m_k / q_k, SMALLEST_DEVIATION**2)",
+        "spread = max(1.0 + m_k * m_k / q_k, SMALLEST_DEVIATION**2)",
+        ranked,
+    ),
+    Mutant(
+        "contest of three",
+        "codegen/runtime/location.py",
+        "product = weight * cdf.prod(axis=0)",
+        "product = weight * cdf.sum(axis=0)",
+        ranked_three,
+    ),
+    Mutant(
+        "slope of an own log-weight",
+        "codegen/runtime/location.py",
+        "slope = moments[1] / deviation\n",
+        "slope = moments[1] * deviation\n",
+        own,
+    ),
+    Mutant(
+        "spacing of the lattice",
+        "codegen/runtime/nodes.py",
+        "weights = np.exp(-0.5 * (nodes * nodes).sum(axis=0))",
+        "weights = np.exp(-0.6 * (nodes * nodes).sum(axis=0))",
+        gradient,
+    ),
+]
+
+MUTANTS = (*THEORY, *CODEGEN)

@@ -1,0 +1,109 @@
+"""Runs mutants in a copy of the sources: `python runner.py ROOT` reads their names from standard input.
+
+The libraries are imported once; every mutant is a fork of this process that imports the patched copy. For each name
+one line of JSON is written: the name, and what caught it or null. The name `none` runs every job on the sources as
+they are, and what fails there is named.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import mpmath
+import numpy  # noqa: F401
+import scipy.linalg  # noqa: F401
+import scipy.optimize
+import scipy.special
+import scipy.stats.qmc  # noqa: F401
+import sympy  # noqa: F401
+
+from mutants import MUTANTS
+
+PACKAGES = ("theory", "codegen", "validation")
+SECONDS = 90
+
+
+def verdicts(job):
+    """The outcomes of a job in the sources that are first on the path."""
+    from theory.activation import activation
+    from theory.analysis import analysis
+    from theory.task import task
+    from validation.properties import DIGITS, Subject, examined, outcomes
+
+    if not job.bare:
+        return outcomes(examined(job.text, job.task, job.tokens), job.names)
+    act = activation(job.text)
+    of = Subject(act, task(job.task), job.tokens, analysis(act), {}, lambda _: None, lambda _: None)
+    with mpmath.workdps(DIGITS):
+        return outcomes(of, job.names)
+
+
+def caught(jobs, named=False):
+    """What notices a fault: a property that fails, or an error."""
+    try:
+        for job in jobs:
+            found = verdicts(job)
+            bad = [f"{n}: {v.detail}" for n, v in found.items() if v.outcome == "failed"]
+            if named and not any(v.outcome == "passed" for v in found.values()):
+                bad.append(f"nothing applies to {job}")
+            if bad:
+                return "; ".join(bad)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def patched(root, target, mutant):
+    """A copy of the packages, compiled files included, with one text replaced."""
+    for package in PACKAGES:
+        shutil.copytree(root / package, target / package)
+    if mutant is None:
+        return
+    path = target / mutant.path
+    path.write_text(path.read_text(encoding="utf-8").replace(mutant.old, mutant.new), encoding="utf-8")
+    for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+        stale.unlink()
+
+
+def run(root, jobs, mutant):
+    """Fork, run the jobs there, and return what it wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        patched(root, Path(folder), mutant)
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(read)
+            signal.alarm(SECONDS)
+            sys.dont_write_bytecode = True
+            sys.path.insert(0, folder)
+            sys.stderr = open(os.devnull, "w")
+            found = caught(jobs, named=mutant is None)
+            import theory
+
+            if not theory.__file__.startswith(folder):
+                found = f"the sources of {theory.__file__} were run"
+            os.write(write, json.dumps(found).encode())
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            text = pipe.read()
+        os.waitpid(child, 0)
+        return json.loads(text) if text else "it does not end in time, or crashes"
+
+
+def main():
+    """Run what is asked for."""
+    root = Path(sys.argv[1])
+    known = {m.name: m for m in MUTANTS}
+    for name in sys.stdin.read().splitlines():
+        mutant = known.get(name)
+        jobs = mutant.jobs if mutant else tuple(dict.fromkeys(j for m in MUTANTS for j in m.jobs))
+        print(json.dumps({"name": name, "caught": run(root, jobs, mutant)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
