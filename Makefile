@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-full bench lint clean
+.PHONY: demo test test-full bench paper-table lint clean
 
 .venv/.plot: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -29,6 +29,12 @@ test-full: lint
 
 bench: .venv/.test
 	$(BIN)/python -m benchmarks
+
+# Attention trained at the paper's size, two processes of one thread each; what is done is kept in paper/.
+paper-table: .venv/.plot
+	OMP_NUM_THREADS=1 $(BIN)/python -m validation.paper paper --part 2/2 & \
+	OMP_NUM_THREADS=1 $(BIN)/python -m validation.paper paper --part 1/2 && wait $$!
+	OMP_NUM_THREADS=1 $(BIN)/python -m validation.paper paper
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache

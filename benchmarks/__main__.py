@@ -1,6 +1,6 @@
 """Run every benchmark in one process, so that ratios compare like with like."""
 
-from benchmarks import accuracy, emitters, scaling
+from benchmarks import accuracy, emitters, scaling, training
 
 print("# Benchmarks\n")
 print("Printed by `make bench` in one run on two shared cores; read the ratios, not the seconds. Times are processor")
@@ -12,3 +12,4 @@ emitters.run()
 scaling.against_tokens()
 scaling.against_digits()
 scaling.derivation()
+training.run()

@@ -120,7 +120,7 @@ THEORY = [
         "theory/gaussian.py",
         "return sp.simplify(linear * variance), sp.simplify(variance)",
         "return sp.simplify(linear / variance), sp.simplify(variance)",
-        (Job("sigmoid(x)", ("risk from samples",), "x + x**2/4"),),
+        (Job("sigmoid(x)", ("risk from samples",), "x - x**2/4"),),
     ),
     Mutant(
         "sign of G",

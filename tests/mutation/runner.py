@@ -42,19 +42,23 @@ def verdicts(job):
         return outcomes(of, job.names)
 
 
-def caught(jobs, named=False):
+def caught(jobs):
     """What notices a fault: a property that fails, or an error."""
-    try:
-        for job in jobs:
-            found = verdicts(job)
-            bad = [f"{n}: {v.detail}" for n, v in found.items() if v.outcome == "failed"]
-            if named and not any(v.outcome == "passed" for v in found.values()):
-                bad.append(f"nothing applies to {job}")
-            if bad:
-                return "; ".join(bad)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+    for job in jobs:
+        try:
+            bad = [f"{n}: {v.detail}" for n, v in verdicts(job).items() if v.outcome == "failed"]
+        except Exception as error:
+            bad = [f"{type(error).__name__}: {error}"]
+        if bad:
+            return "; ".join(bad)
     return None
+
+
+def wrong(jobs):
+    """What is wrong with the jobs themselves: a property that fails, or none that passes."""
+    told = [(job, caught([job])) for job in jobs]
+    idle = [job for job in jobs if not any(v.outcome == "passed" for v in verdicts(job).values())]
+    return [f"{job}: {why}" for job, why in told if why] + [f"nothing applies to {job}" for job in idle]
 
 
 def patched(root, target, mutant):
@@ -77,11 +81,11 @@ def run(root, jobs, mutant):
         child = os.fork()
         if child == 0:
             os.close(read)
-            signal.alarm(SECONDS)
+            signal.alarm(SECONDS if mutant else 10 * SECONDS)
             sys.dont_write_bytecode = True
             sys.path.insert(0, folder)
             sys.stderr = open(os.devnull, "w")
-            found = caught(jobs, named=mutant is None)
+            found = caught(jobs) if mutant else wrong(jobs)
             import theory
 
             if not theory.__file__.startswith(folder):
