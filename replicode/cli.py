@@ -363,6 +363,23 @@ def study(
 
 
 @main.command()
+@click.argument("name")
+@click.option("-o", "--output", default="figures", show_default=True, help="The folder to leave the figure in.")
+@click.option("--quick", is_flag=True, help="Fewer and coarser points, in under a minute.")
+@click.option("--optimal", is_flag=True, help="finite-sample: the lambdas of least test risk instead of 1. Long.")
+@_json
+def figure(name: str, output: str, quick: bool, optimal: bool, as_json: bool) -> None:
+    """The paper's figures, recomputed: population or finite-sample, as SVG and PDF with the data as CSV. Resumable."""
+    from replicode.figures import figure as drawn
+
+    found = drawn(name, output, quick=quick, optimal=optimal, say=lambda text: click.echo(text, err=True))
+    shown = found.as_dict() if as_json else {"files": ", ".join(found.files)}
+    for note in found.notes:
+        click.echo(f"note: {note}", err=True)
+    _finish("figure", shown, as_json, list(found.warnings))
+
+
+@main.command()
 @click.option("-o", "--output", default="demo", show_default=True, help="The folder to leave the results in.")
 @_json
 def demo(output: str, as_json: bool) -> None:

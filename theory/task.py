@@ -7,6 +7,7 @@ hidden token, the posterior of the location, and whether the scores stay Gaussia
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sympy as sp
@@ -17,9 +18,10 @@ from theory.language import parse, unparse
 from theory.lengths import Lengths
 from theory.model import NU
 from theory.nodes import L, TokenSum, X
-from theory.properties import row_sum
+from theory.properties import at_tokens, row_sum
 
 _FAR = 1000
+_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -122,16 +124,23 @@ def _checked(name: str, text: str) -> Task:
 
 
 def _has_mean(made: Task) -> bool:
-    """Whether g grows more slowly than the Gaussian density falls, looked at far out."""
-    if made.own.has(TokenSum):
+    """Whether g grows more slowly than the Gaussian density falls, looked at far out along every kind of token."""
+    if made.log_weight.has(TokenSum) and made.scores_unweighted:
         return True
-    own = made.own.xreplace({NU: sp.S.One, L: sp.Integer(3)})
-    for score in (_FAR, -_FAR):
-        near, far = (sp.N(own.xreplace({X: sp.Integer(s)})) for s in (score, 2 * score))
-        rate = (far - near) / (3 * score**2)
-        if not rate.is_comparable or rate > 0.5 - 1e-5:
-            return False
+    values = {NU: sp.S.One, L: sp.Integer(_FEW)}
+    for token in range(2 if made.log_weight.has(TokenSum) else 1):
+        for score in (_FAR, -_FAR):
+            near, far = (_log_weight_at(made, token, sp.Integer(s), values) for s in (score, 2 * score))
+            rate = (far - near) / (3 * score**2)
+            if not rate.is_comparable or rate > 0.5 - 1e-5:
+                return False
     return True
+
+
+def _log_weight_at(made: Task, token: int, score: sp.Expr, values: Mapping[sp.Symbol, sp.Expr]) -> sp.Expr:
+    """log g with one token, hidden if it is the first, at this score and the others at zero."""
+    scores = [score if i == token else sp.S.Zero for i in range(_FEW)]
+    return sp.N(at_tokens(made.log_weight, 0, scores, values))
 
 
 register_task("spiked", "sqrt(nu)*x - nu/2")

@@ -30,6 +30,7 @@ NORMAL_REACH = 8.5
 GUMBEL_REACH = (4.0, 40.0)
 TABLE_NODES = 2048
 TABLE_REACH = 30.0
+FEW_TOKENS = 4
 SMALLEST_DEVIATION = 1e-7
 
 
@@ -45,6 +46,9 @@ class Location(Protocol):
 
     def at(self, w_chi: Array, xi: Array) -> Weight:
         """gbar at the score fields; xi are the normals of chi* where it is sampled."""
+
+    def value(self, w_chi: Array, xi: Array) -> Array:
+        """gbar alone."""
 
 
 def location_dimensions(setting: Setting) -> int:
@@ -74,7 +78,11 @@ class Even(NamedTuple):
 
     def at(self, w_chi: Array, xi: Array) -> Weight:
         """gbar = 1."""
-        return Weight(np.ones(w_chi.shape[1]), np.zeros(w_chi.shape))
+        return Weight(self.value(w_chi, xi), np.zeros(w_chi.shape))
+
+    def value(self, w_chi: Array, xi: Array) -> Array:
+        """gbar = 1."""
+        return np.ones(w_chi.shape[1])
 
 
 class Spline(NamedTuple):
@@ -119,7 +127,11 @@ class Noise(NamedTuple):
     deviation: float
     spline: Spline | None
 
-    def cdf(self, x: Array) -> tuple[Array, Array]:
+    def cdf(self, x: Array) -> Array:
+        """The cdf."""
+        return self.spline.at(x)[0] if self.spline is not None else np.asarray(special.ndtr(x / self.deviation))
+
+    def law(self, x: Array) -> tuple[Array, Array]:
         """The cdf and the density."""
         if self.spline is not None:
             return self.spline.at(x)
@@ -132,9 +144,9 @@ def ranking_noise(deviation: float, slope: float, tokens: int) -> Noise:
     """deviation xi + Gumbel / slope: the largest of chi* with such noise has the law of softmax(slope chi*).
 
     At infinite slope it is the normal noise alone. The step is that of the smoother of the two laws; products of more
-    cdfs are sharper.
+    cdfs are sharper. Beyond a few tokens the averages are on random nodes, and 1e-6 is enough.
     """
-    rough = 0.85 / np.sqrt(max(tokens, 3))
+    rough = (0.85 if tokens <= FEW_TOKENS else 1.2) / np.sqrt(max(tokens, 3))
     if np.isinf(slope):
         u = rough * np.arange(-int(NORMAL_REACH / rough), int(NORMAL_REACH / rough) + 1)
         weights = np.exp(-0.5 * u * u)
@@ -185,7 +197,7 @@ def duel(deviation: float, slope: float) -> Spline:
     grid = np.linspace(-reach, reach, TABLE_NODES)
     found = np.zeros((3, grid.size))
     for t, weight, bend in zip(noise.nodes, noise.weights, noise.bends, strict=True):
-        cdf, density = noise.cdf(grid + t)
+        cdf, density = noise.law(grid + t)
         found += np.stack([weight * cdf, weight * density, -bend * density])
     return Spline.through(grid, *found)
 
@@ -200,10 +212,22 @@ class Ranked(NamedTuple):
 
     def at(self, w_chi: Array, xi: Array) -> Weight:
         """gbar and its slopes; those of the beaten tokens add up to minus the winner's."""
-        ahead = self.sign * self.gain * (w_chi[:1] - w_chi[1:])
+        ahead = self._ahead(w_chi)
         won, lost = self._duel(ahead) if len(ahead) == 1 else self._contest(ahead)
         slopes = np.concatenate([lost.sum(axis=0)[None], -lost]) / np.maximum(won, 1e-300)
         return Weight(len(w_chi) * won, self.sign * slopes)
+
+    def value(self, w_chi: Array, xi: Array) -> Array:
+        """gbar alone, which needs no densities."""
+        ahead = self._ahead(w_chi)
+        noise = ranking_noise(self.deviation, self.slope, len(w_chi))
+        won = np.zeros(ahead.shape[1])
+        for t, weight in zip(noise.nodes, noise.weights, strict=True):
+            won += weight * noise.cdf(ahead + t).prod(axis=0)
+        return len(w_chi) * won
+
+    def _ahead(self, w_chi: Array) -> Array:
+        return np.asarray(self.sign * self.gain * (w_chi[:1] - w_chi[1:]))
 
     def _duel(self, ahead: Array) -> tuple[Array, Array]:
         won, rate = duel(self.deviation, self.slope).at(ahead[0])
@@ -214,7 +238,7 @@ class Ranked(NamedTuple):
         noise = ranking_noise(self.deviation, self.slope, len(ahead) + 1)
         won, lost = np.zeros(ahead.shape[1]), np.zeros(ahead.shape)
         for t, weight in zip(noise.nodes, noise.weights, strict=True):
-            cdf, density = noise.cdf(ahead + t)
+            cdf, density = noise.law(ahead + t)
             product = weight * cdf.prod(axis=0)
             won += product
             lost += product * (density / np.maximum(cdf, 1e-300))
@@ -257,6 +281,10 @@ class Own(NamedTuple):
     gain: float
     log_weight: Spline
 
+    def value(self, w_chi: Array, xi: Array) -> Array:
+        """gbar alone."""
+        return self.at(w_chi, xi).value
+
     def at(self, w_chi: Array, xi: Array) -> Weight:
         """gbar and its slope."""
         slopes = np.zeros(w_chi.shape)
@@ -270,6 +298,10 @@ class Sampled(NamedTuple):
     gain: float
     factor: Array
     nu: float
+
+    def value(self, w_chi: Array, xi: Array) -> Array:
+        """gbar alone."""
+        return self.at(w_chi, xi).value
 
     def at(self, w_chi: Array, xi: Array) -> Weight:
         """L times the softmax at token 0, and its logarithmic slopes in chi*."""

@@ -83,7 +83,7 @@ def _sigma_moments(m_k: float, q_k: float, setting: Setting, count: int, seed: i
         chi = np.zeros((tokens, weights.size)) + scale[:, None] * zeta
         chi[0] += mean
         sigmas = sigma(chi, setting.params)
-        first = weights if location is None else weights * location.at(chi, np.empty((0, weights.size))).value
+        first = weights if location is None else weights * location.value(chi, np.empty((0, weights.size)))
         squares = sigmas * sigmas
         hidden = np.array([sigmas[0] @ first, squares[0] @ first]) / first.sum()
         return np.asarray(hidden + np.array([0.0, squares[1:].sum(axis=0) @ weights]))
@@ -105,7 +105,7 @@ def _sigma_moments(m_k: float, q_k: float, setting: Setting, count: int, seed: i
         chi = scale[:, None] * (frame @ zeta[:split, b])
         chi[0] += mean
         sigmas = sigma(chi, setting.params)
-        here = weights[b] if location is None else weights[b] * location.at(chi, zeta[split:, b]).value
+        here = weights[b] if location is None else weights[b] * location.value(chi, zeta[split:, b])
         total += [sigmas[0] @ here, (sigmas * sigmas).sum(axis=0) @ here]
         mass += float(here.sum())
     return total / mass

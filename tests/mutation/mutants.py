@@ -38,13 +38,15 @@ softmax_kernels = (Job("exp(x)/sum(exp(x))", KERNELS),)
 nested_kernels = (Job("tanh(x - mean(tanh(x)))*exp(x/2)/sum(exp(x/2))", KERNELS),)
 gradient = (Job("exp(x)/sum(exp(x))", (GRADIENT, STEIN)),)
 gradient_linear = (Job("sigmoid(x)", (GRADIENT, STEIN)),)
-ridge = (Job("exp(x)/sum(exp(x))", ("ridge limit", "ridge risk"), tokens=1),)
+ridge = (Job("exp(x)/sum(exp(x))", ("ridge limit", "ridge risk", "ridge solution"), tokens=1),)
 saddle = (Job("exp(x)/sum(exp(x))", ("stationarity", "energy identity", "infinite penalty", "infinite data")),)
 ranked = (Job("exp(x)/sum(exp(x))", (GRADIENT, STEIN, "population averages", "risk from samples"), "max", 2),)
-ranked_three = (Job("exp(x)/sum(exp(x))", ("population averages", "risk from samples"), "max", 3),)
+ranked_three = (Job("exp(x)/sum(exp(x))", ("total weight", "population averages"), "max", 3),)
 own = (Job("sigmoid(x)", (GRADIENT, "population averages", "risk from samples"), "x - x**4/10"),)
 sampled = (Job("exp(x)/sum(exp(x))", ("risk from samples", "population averages", "scale covariance")),)
 samples = (Job("sigmoid(x)", ("risk from samples", "population averages", "scale covariance")),)
+proxes = (Job("exp(x)/sum(exp(x))", ("prox and prox-free averages",)),)
+weights = (Job("exp(x)/sum(exp(x))", ("total weight",), "max"),)
 mixture = (Job("exp(x)/sum(exp(x))", ("lengths mix",)),)
 
 
@@ -78,7 +80,7 @@ THEORY = [
         "theory/gaussian.py",
         "covariance = self.covariance + (variance - self.covariance[i, i]) * column * column.T",
         "covariance = self.covariance + variance * column * column.T",
-        gradient,
+        sampled,
     ),
     Mutant(
         "reweighted mean dropped",
@@ -177,14 +179,14 @@ THEORY = [
         "theory/replica.py",
         "return self.n * sp.log(self.a) + sp.log(1 + self.n * self.b / self.a)",
         "return self.n * sp.log(self.a) + sp.log(1 - self.n * self.b / self.a)",
-        saddle,
+        ridge,
     ),
     Mutant(
         "Legendre term of m",
         "theory/replica.py",
         "legendre = -N_REPLICAS * MT * M[block]",
         "legendre = N_REPLICAS * MT * M[block]",
-        saddle,
+        ridge,
     ),
     Mutant(
         "Legendre term of q and V without the half",
@@ -210,16 +212,16 @@ THEORY = [
     Mutant(
         "adjoint without the flow",
         "theory/tokens.py",
-        'tidy(sp.diff(value, symbols[c])) + flow)',
-        'tidy(sp.diff(value, symbols[c])))',
+        "tidy(sp.diff(value, symbols[c])) + flow)",
+        "tidy(sp.diff(value, symbols[c])))",
         softmax_kernels,
         ordinary=True,
     ),
     Mutant(
         "rates of sums without the flow",
         "theory/tokens.py",
-        'tidy(sp.diff(bodies[c], v)) + flow))',
-        'tidy(sp.diff(bodies[c], v))))',
+        "tidy(sp.diff(bodies[c], v)) + flow))",
+        "tidy(sp.diff(bodies[c], v))))",
         softmax_kernels,
         ordinary=True,
     ),
@@ -233,8 +235,8 @@ THEORY = [
     Mutant(
         "covariance of k.v* and v.k* exchanged",
         "theory/population.py",
-        "[1, 0, M[\"k\"], V_KSTAR],\n            [0, 1, K_VSTAR, M[\"v\"]],",
-        "[1, 0, M[\"k\"], K_VSTAR],\n            [0, 1, V_KSTAR, M[\"v\"]],",
+        '[1, 0, M["k"], V_KSTAR],\n            [0, 1, K_VSTAR, M["v"]],',
+        '[1, 0, M["k"], K_VSTAR],\n            [0, 1, V_KSTAR, M["v"]],',
         samples,
     ),
     Mutant(
@@ -264,8 +266,7 @@ THEORY = [
         "theory/closed.py",
         "expr.subs(_RESIDUAL, self.q - self.m**2)",
         "expr.subs(_RESIDUAL, self.q)",
-        averages("exp(x)", "max"),
-        survives="",
+        averages("1 + x", "log(1 + x**2)"),
     ),
     Mutant(
         "one idle token too many",
@@ -297,10 +298,10 @@ THEORY = [
         ordinary=True,
     ),
     Mutant(
-        "inverse power with the wrong sign of its offset",
+        "inverse power one too large",
         "theory/sequence.py",
-        "rest, body = rest - slope * symbol, body + slope * term",
-        "rest, body = rest - slope * symbol, body - slope * term",
+        "InversePower(offset, body, -exponent)",
+        "InversePower(offset, body, 1 - exponent)",
         averages("exp(x)/(1 + sum(exp(x)))"),
         ordinary=True,
     ),
@@ -312,11 +313,11 @@ THEORY = [
         averages("1 + erf(x)"),
     ),
     Mutant(
-        "two centred signs",
+        "two signs, one without offset",
         "theory/rules.py",
-        "return sp.Rational(1, 1 + sum(s.blur for s in signs))",
-        "return sp.Rational(1, 2 + sum(s.blur for s in signs))",
-        averages("relu(x)"),
+        "return 4 * owens_t(reach, one.slope",
+        "return 2 * owens_t(reach, one.slope",
+        averages("1 + erf(x)"),
     ),
     Mutant(
         "Owen's T of two signs",
@@ -408,28 +409,32 @@ CODEGEN = [
         gradient,
     ),
     Mutant(
-        "rows of a Hessian from the wrong diagonal",
+        "sign of a diagonal",
         "codegen/emit.py",
-        "[i, i:] for i in range({first}, TOKENS)",
-        "[i, :] for i in range({first}, TOKENS)",
-        (Job("exp(x)/sum(exp(x))", ("generated code",), tokens=9),),
-        survives="",
+        'f"{output.name}[index, index] += {numpy',
+        'f"{output.name}[index, index] -= {numpy',
+        typed("exp(x)/sum(exp(x))"),
     ),
     Mutant(
-        "sum of a constant over the tokens",
+        "row sum doubled",
         "codegen/emit.py",
-        'return f"{name} = TOKENS * ({text})"',
-        'return f"{name} = ({text})"',
-        typed("tanh(x) + sum(2)*x"),
-        survives="",
+        'f"return float({text})"]',
+        'f"return 2.0 * float({text})"]',
+        gradient,
     ),
     Mutant(
-        "rows of values and labels exchanged",
+        "fields of scores and values exchanged",
         "codegen/emit.py",
         '(("w_chi", "k"), ("w_z", "v"))',
         '(("w_chi", "v"), ("w_z", "k"))',
-        gradient,
-        survives="",
+        proxes,
+    ),
+    Mutant(
+        "first idle token taken for the hidden one",
+        "codegen/emit.py",
+        'body.append(f"{HIDDEN.g[b]}, {IDLE.g[b]} = {array}[0], {array}[1:]")',
+        'body.append(f"{HIDDEN.g[b]}, {IDLE.g[b]} = {array}[1], {array}[1:]")',
+        proxes,
     ),
     Mutant(
         "sigmoid of the wrong argument",
@@ -479,7 +484,6 @@ CODEGEN = [
         "return factored(rest) - k * (r - q) * (r + q)",
         "return factored(rest) + k * (r - q) * (r + q)",
         typed("exp(-x**2)/sum(exp(-x**2))"),
-        survives="",
     ),
     Mutant(
         "square root printed as its base",
@@ -556,15 +560,14 @@ CODEGEN = [
         "codegen/runtime/fixedpoint.py",
         "return np.stack([m, m * m + np.exp(spread), np.exp(v)], axis=1).ravel()",
         "return np.stack([m, m + np.exp(spread), np.exp(v)], axis=1).ravel()",
-        saddle,
+        ridge,
     ),
     Mutant(
         "Anderson's mixture with the wrong sign",
         "codegen/runtime/fixedpoint.py",
         "mixed = points[-1] - moves @ mixture",
         "mixed = points[-1] + moves @ mixture",
-        saddle,
-        survives="",
+        (*ridge, *saddle),
     ),
     Mutant(
         "slope of a beaten token",
@@ -578,7 +581,7 @@ CODEGEN = [
         "codegen/runtime/location.py",
         "return Weight(len(w_chi) * won, self.sign * slopes)",
         "return Weight((len(w_chi) + 1) * won, self.sign * slopes)",
-        ranked,
+        weights,
     ),
     Mutant(
         "Gumbel noise without its slope",
@@ -602,6 +605,13 @@ CODEGEN = [
         ranked_three,
     ),
     Mutant(
+        "chance to win over three",
+        "codegen/runtime/location.py",
+        "won += weight * noise.cdf(ahead + t).prod(axis=0)",
+        "won += weight * noise.cdf(ahead + t).sum(axis=0)",
+        ranked_three,
+    ),
+    Mutant(
         "slope of an own log-weight",
         "codegen/runtime/location.py",
         "slope = moments[1] / deviation\n",
@@ -609,11 +619,11 @@ CODEGEN = [
         own,
     ),
     Mutant(
-        "spacing of the lattice",
+        "Gaussian weights of the lattice",
         "codegen/runtime/nodes.py",
-        "weights = np.exp(-0.5 * (nodes * nodes).sum(axis=0))",
-        "weights = np.exp(-0.6 * (nodes * nodes).sum(axis=0))",
-        gradient,
+        "weights = np.exp(-0.5 * ",
+        "weights = np.exp(-0.6 * ",
+        ridge,
     ),
 ]
 

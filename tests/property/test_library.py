@@ -21,6 +21,7 @@ from validation.pytest_plugin import replicode_properties as replicode_propertie
 DOCS = Path(__file__).parents[2] / "docs" / "properties.md"
 SYMMETRIES = ("equivariance", "sigma as typed", "normalisation", "shift invariance", "reflection")
 KERNELS = ("pullback", "gradient identity", "jacobian identity", "token permutation of the loss", "sign symmetry")
+GAUSSIAN = ("spiked", "x**2/4", "sqrt(nu)*x - x**2/5")
 CHEAP = (*SYMMETRIES, *KERNELS)
 QUICK = {"phases": [Phase.explicit, Phase.generate]}  # shrinking would take minutes
 
@@ -42,7 +43,7 @@ def _failed(of, names):
     return [f"{n}: {v.detail}" for n, v in outcomes(of, names).items() if v.outcome == "failed"]
 
 
-@settings(max_examples=5, **QUICK)
+@settings(max_examples=4, **QUICK)
 @given(draw.activations(), draw.token_counts(3), draw.parameters())
 def test_random_activations(text, tokens, values):
     assert _failed(_subject(text, tokens=tokens, **values), CHEAP) == []
@@ -58,10 +59,10 @@ def test_normalised_activations(text, values):
 
 
 @settings(max_examples=2, **QUICK)
-@given(st.sampled_from(draw.BOUNDED), draw.tasks(), draw.parameters())
+@given(st.sampled_from(draw.BOUNDED), st.sampled_from(GAUSSIAN), draw.parameters())
 def test_random_tasks(text, task, values):
-    names = ("Bayes bound", "posterior", "residual is the gradient of the free energy", "stationarity")
-    assert _failed(_subject(text, task, **values), (*names, "energy identity", "infinite penalty")) == []
+    names = ("posterior", "residual is the gradient of the free energy", "total weight", "stationarity")
+    assert _failed(_subject(text, task, **values), names) == []
 
 
 @pytest.mark.full

@@ -17,6 +17,7 @@ from theory.activation import activation
 from theory.analysis import analysis
 from theory.nodes import W, X
 from theory.properties import Claim
+from theory.task import task
 from validation.properties import population, solution
 
 KEYS = "equivariant normalised shift_invariant elementwise smooth kinks growth parity parameters nishimori properties"
@@ -38,7 +39,7 @@ def test_softmax_on_the_command_line():
     assert not found["elementwise"] and found["smooth"] and found["kinks"] == [] and found["parity"] == "none"
     assert found["growth"] == {"+inf": "bounded", "-inf": "bounded"} and found["row_sum"] == "1"
     absent = {n for n, outcome in found["properties"].items() if outcome == "not applicable"}
-    assert absent == {"reflection", "homogeneity"} and "failed" not in found["properties"].values()
+    assert absent == {"reflection", "homogeneity", "hard limit"} and "failed" not in found["properties"].values()
 
 
 def test_what_is_not_meant_to_hold_is_not_applicable():
@@ -178,6 +179,7 @@ class _Wrapped:
         ("ridge limit", "free_energy", lambda v: 1.01 * v),
         ("ridge limit", "residual", lambda v: v * np.linspace(1, 1.01, 12)),
         ("ridge risk", "risk_of_overlaps", lambda v: 1.001 * v),
+        ("ridge solution", "solve", lambda v: v._replace(conjugates={**v.conjugates, "mh_v": -v.conjugates["mh_v"]})),
         ("population averages", "population_averages", lambda v: v._replace(A=1.0001 * v.A)),
         ("risk from samples", "risk_of_overlaps", lambda v: 1.02 * v),
         ("scale covariance", "free_energy_value", lambda v: 1.001 * v),
@@ -196,6 +198,35 @@ def test_a_broken_solver_fails(softmax, name, function, change):
     broken = _Wrapped(module, **{function: lambda *a, **k: change(kept(*a, **k))})
     assert _outcome(name, softmax) == "passed"
     assert _outcome(name, replace(softmax, modules=lambda _: broken)) == "failed"
+
+
+@pytest.mark.parametrize(
+    "name, channel, change",
+    [
+        ("prox and prox-free averages", "ProxChannel", lambda a: a._replace(rates=a.rates * np.linspace(1, 1.01, 6))),
+        ("prox and prox-free averages", "ProxChannel", lambda a: a._replace(train_loss=1.01 * a.train_loss)),
+        ("total weight", "ProxFreeChannel", lambda a: a._replace(mass=1.001 * a.mass)),
+    ],
+)
+def test_broken_averages_fail(softmax, name, channel, change):
+    module = softmax.modules(2)
+
+    class Broken(getattr(module, channel)):
+        def averages(self, order, search=False):
+            return change(super().averages(order, search))
+
+    assert _outcome(name, softmax) == "passed"
+    assert _outcome(name, replace(softmax, modules=lambda _: _Wrapped(module, **{channel: Broken}))) == "failed"
+
+
+def test_a_wrong_winner_fails(softmax, monkeypatch):
+    hard = replace(softmax, task=task("max"))
+    assert _outcome("hard limit", hard) == "passed" and _outcome("hard limit", softmax) == "not applicable"
+    right = population.averager
+    monkeypatch.setattr(
+        population, "averager", lambda a, t, *rest: right(a, task("-nu*x - log(sum(exp(-nu*x)))"), *rest)
+    )
+    assert _outcome("hard limit", hard) == "failed"
 
 
 @pytest.mark.parametrize("name", ["Bayes bound", "Nishimori", "posterior"])

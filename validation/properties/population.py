@@ -28,17 +28,17 @@ POINTS = 3
 AGREED = 1e-8
 UNRESOLVED = 1e-3
 TWIN = 1e-6
-HUGE = 1e3
-OVERLAPS = np.array([0.35, 0.2, 0.4, 0.5, 0.12, -0.15, 0.1])
+HUGE = 50.0
+OVERLAPS = np.array([0.35, 0.4, 0.4, 0.6, 0.25, -0.3, 0.15])
 SCRAMBLES = 8
-LOG2_SAMPLES = 14
+LOG2_SAMPLES = 16
 SAMPLED = 5e-3
 STANDARD_ERRORS = 5.0
 
 
-def _numerical(of: Subject, m: float, tau: float) -> tuple[float, float, float]:
+def _numerical(of: Subject, m: float, tau: float, tokens: int) -> tuple[float, float, float]:
     """A and B by nodes over one token at a time where they factorise, and a bound on their error."""
-    averages, _ = averager(of.settled, of.task, PHYSICS.nu, lengths(of.few))
+    averages, _ = averager(of.settled, of.task, PHYSICS.nu, lengths(tokens))
     (a, b), (coarse, rough) = (quiet(averages, m, tau, {}, fineness) for fineness in (FINE, CHECK))
     return a, b, 2.0 * max(abs(a - coarse), abs(b - rough)) + 1e-14
 
@@ -49,7 +49,7 @@ def averages_agree(of: Subject) -> Verdict:
     The module samples all scores of a sequence; the factorised averages take one token at a time, inverse powers of
     sums being Laplace integrals; the closed forms come from the rule table, where it has them.
     """
-    module = of.modules(of.few)
+    module = of.modules(of.several)
     try:
         closed = closed_averages(of.settled, of.task)
     except Refusal:
@@ -58,7 +58,7 @@ def averages_agree(of: Subject) -> Verdict:
     verdicts, seen = [], 0
     for m, tau in of.overlaps(POINTS):
         q = m * m + tau * tau
-        a, b, error = _numerical(of, m, tau)
+        a, b, error = _numerical(of, m, tau, of.several)
         if not error < UNRESOLVED:
             return not_applicable(f"the averages are resolved to {error:.1g} only")
         if module is not None:
@@ -67,7 +67,7 @@ def averages_agree(of: Subject) -> Verdict:
             if found.error < UNRESOLVED:
                 verdicts.append(near("A and B of the module", [found.A, found.B], [a, b], allowed * (1.0 + b)))
                 seen += 1
-        values = {M["k"]: m, Q["k"]: q, NU: PHYSICS.nu, L: of.few}
+        values = {M["k"]: m, Q["k"]: q, NU: PHYSICS.nu, L: of.several}
         for name, form, value in (("A", closed.A, a), ("B", closed.B, b)):
             if form is not None:
                 verdicts.append(near(f"closed form of {name}", number(form, values), value, (AGREED + error) * (1 + b)))
@@ -144,7 +144,7 @@ def bayes_bound(of: Subject) -> Verdict:
     bayes = best_gain(of.task, of.few)
     verdicts = []
     for m, tau in ((1.0, 0.0), *of.overlaps(POINTS)):
-        a, b, error = _numerical(of, m, tau)
+        a, b, error = _numerical(of, m, tau, of.few)
         if not (error < UNRESOLVED * b and b > 0.0):
             return not_applicable("the averages are not resolved")
         gain = a * a / b
@@ -163,7 +163,7 @@ def nishimori_point(of: Subject) -> Verdict:
         return not_applicable("sigma is not the posterior of the location at any k")
     scale, size = (number(e, {NU: PHYSICS.nu, L: of.few}) for e in (condition.a, condition.c))
     bayes = best_gain(of.task, of.few)
-    a, b, error = _numerical(of, size, 0.0)
+    a, b, error = _numerical(of, size, 0.0, of.few)
     allowed = bayes.error + error * (scale + scale**2) + AGREED
     return near("a A and a^2 B", [scale * a, scale**2 * b], [bayes.gain] * 2, allowed)
 

@@ -76,6 +76,34 @@ def ridge_risk(of: Subject) -> Verdict:
     return near("risk", found, expected, 1e-8 * (1.0 + expected))
 
 
+def ridge_solution(of: Subject) -> Verdict:
+    """One token solved: isotropic ridge regression with features s z, whose asymptotics are closed.
+
+    V is the positive root of lambda s^2 V^2 + (lambda + (alpha - 1) s^2) V - 1 = 0 (the trace of the resolvent of a
+    Wishart matrix), m = alpha s V/(1 + s^2 V), and the risk ((1 - s m)^2 + noise^2)/(1 - alpha s^4 V^2/(1 + s^2 V)^2).
+    The conjugates follow from V = 1/(lambda + Vh), m = mh V, q = (mh^2 + qh) V^2.
+    """
+    s = of.row_sum
+    module = of.modules(1) if s else None
+    if module is None or s is None:
+        return not_applicable("sigma is no constant at one token, or has no solver")
+    alpha, penalty = PHYSICS.alpha, PHYSICS.lambda_v
+    linear = penalty + (alpha - 1.0) * s**2
+    V = (np.sqrt(linear**2 + 4.0 * penalty * s**2) - linear) / (2.0 * penalty * s**2)
+    m = alpha * s * V / (1.0 + s**2 * V)
+    risk = ((1.0 - s * m) ** 2 + PHYSICS.noise**2) / (1.0 - alpha * (s**2 * V / (1.0 + s**2 * V)) ** 2)
+    q = (risk - 1.0 - PHYSICS.noise**2 + 2.0 * s * m) / s**2
+    solution = quiet(lambda: module.solve(**vars(PHYSICS), tol=1e-6, **of.parameters))
+    if not solution.converged:
+        return Verdict("failed", f"no solution is found: {'; '.join(solution.warnings)}")
+    values = {**solution.order_parameters, **solution.conjugates}
+    names = ("m_v", "q_v", "V_v", "mh_v", "qh_v", "Vh_v")
+    conjugates = [m / V, (q - m**2) / V**2, 1.0 / V - penalty]
+    allowed = 10.0 * max(solution.error, *(solution.errors[n] for n in names)) + 1e-9
+    found, expected = [solution.test_risk, *(values[n] for n in names)], [risk, m, q, V, *conjugates]
+    return near(f"risk, {', '.join(names)}", found, expected, min(allowed, 1e-3))
+
+
 def _second_moment(of: Subject) -> float:
     """E[chi*^2] under exp(log g) times the normal density, integrated as it stands."""
     own = Program(of.task.own, {NU: PHYSICS.nu})

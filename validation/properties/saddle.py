@@ -18,6 +18,7 @@ from validation.properties.averages import (
     ORDER,
     PHYSICS,
     RESOLVED,
+    UNFOLDED,
     channel,
     has_scores,
     quiet,
@@ -30,6 +31,7 @@ from validation.properties.verdict import Verdict, compared, every, near, not_ap
 
 WIDTHS = (0.1, 0.03, 0.01, 0.003)
 MOVE = 2e-3
+PROX_NODES = (2_000, 6_000)
 SCORE_SCALE, VALUE_SCALE = sp.Rational(3, 2), sp.Rational(4, 5)
 COVARIANT = 1e-8
 
@@ -107,6 +109,41 @@ def stein_is_derivative(of: Subject) -> Verdict:
     if not off < RESOLVED:
         return unresolved(off)
     return compared("Vh_k", [mpf(stein[1])], [mpf(trace[1])], mpf(max(10 * off, 1e-8)))
+
+
+def prox_is_prox_free(of: Subject) -> Verdict:
+    """Averages over w with the prox found by minimisation equal those over the prox point, where nothing folds.
+
+    E[F] = int dchi det(I + V_k Hess loss) p_w(w(chi)) F: all six rates, E[M] and E[loss], by two sets of functions.
+    """
+    made = _point(of)
+    if isinstance(made, Verdict):
+        return made
+    setting = made.channels[-1].setting
+    dim = made.module.node_dimensions(setting)
+    sets = [made.module.ProxChannel(made.module.lattice(dim, nodes, 1), setting) for nodes in PROX_NODES]
+    coarse, fine = (_numbers(quiet(s.averages, made.order)) for s in sets)
+    off = resolution(coarse, fine) + resolution(*(_numbers(a) for a in made.averages))
+    if not off < RESOLVED:
+        return unresolved(off)
+    expected = _numbers(made.averages[-1])
+    return near("rates, E[M], E[loss]", fine, expected, max(10 * off, 1e-7) * (1.0 + float(np.abs(expected).max())))
+
+
+def _numbers(averages: Any) -> Array:
+    return np.asarray(np.r_[averages.rates, averages.envelope, averages.train_loss])
+
+
+def total_weight(of: Subject) -> Verdict:
+    """E[gbar(w)] = 1: as V -> 0 the prox is the field itself, nothing folds, and the weights must add up to one."""
+    module = of.modules(of.several)
+    if module is None or not has_scores(of, module):
+        return not_applicable("no solver is generated for it, or sigma does not depend on the scores")
+    made = _Point(of, module, WIDTHS[-1])
+    coarse, fine = (float(a.mass) for a in made.averages)
+    if not abs(fine - coarse) < RESOLVED or made.averages[-1].folded_mass > UNFOLDED:
+        return not_applicable("the prox folds, or the nodes do not resolve the weight")
+    return near("E[gbar]", fine, 1.0, 10.0 * abs(fine - coarse) + 1e-6)
 
 
 def scale_covariance(of: Subject) -> Verdict:

@@ -64,6 +64,11 @@ class Subject:
         return min(self.tokens, SUITE_TOKENS)
 
     @cached_property
+    def several(self) -> int:
+        """The number of tokens at which averages over the scores alone are taken."""
+        return min(self.tokens, SUITE_TOKENS + 1)
+
+    @cached_property
     def settled(self) -> Activation:
         """The activation with every parameter's value written in."""
         return replace(self.activation, values=self.parameters).with_values()

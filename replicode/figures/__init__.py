@@ -1,0 +1,67 @@
+"""The paper's figures, recomputed: `figure(name, folder)` leaves SVG, PDF and the data as CSV.
+
+A figure is a module with `compute`, which returns rows that carry their errors, and `draw`. Points are cached one by
+one, so that an interrupted run takes up where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from replicode.figures.table import Say, write
+from theory.errors import InputError
+
+NAMES = ("population", "finite-sample")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The files of a figure, its points as in the CSV, what to know of it, and what not to trust in it."""
+
+    name: str
+    files: tuple[str, ...]
+    points: tuple[Mapping[str, Any], ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields in order, ready for JSON."""
+        return asdict(self)
+
+
+def figure(
+    name: str, folder: str | Path = "figures", *, quick: bool = False, optimal: bool = False, say: Say | None = None
+) -> Figure:
+    """Compute and draw a figure into the folder; `quick` takes fewer and coarser points.
+
+    `optimal` (finite-sample) takes the lambda_k, lambda_v of the least test risk in theory instead of 1.
+    """
+    from replicode.figures import drawing, finite_sample, population
+
+    if name not in NAMES:
+        raise InputError("figure", name, " or ".join(NAMES))
+    if optimal and name != "finite-sample":
+        raise InputError("optimal", optimal, "for finite-sample only: with infinite data nothing is regularised")
+    plt, told = drawing.pyplot(), say or (lambda _: None)
+    target = _folder(folder)
+    stem = f"{name}-optimal" if optimal else name
+    rows, notes, warnings = (
+        finite_sample.compute(quick, optimal, told) if name == "finite-sample" else population.compute(quick, told)
+    )
+    data = write(rows, target / f"{stem}.csv")
+    with drawing.style(plt):
+        drawn = finite_sample.draw(plt, rows) if name == "finite-sample" else population.draw(plt, rows)
+        files = drawing.save(plt, drawn, target, stem)
+    return Figure(name, (*files, data), tuple(rows), tuple(notes), tuple(warnings))
+
+
+def _folder(folder: str | Path) -> Path:
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise InputError("output", str(folder), f"a folder that can be made ({problem.strerror})") from None
+    return target

@@ -1,0 +1,89 @@
+"""What the figures share: matplotlib (imported only here), colours, labels in mathematics, vector files."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from theory.errors import InputError, ReplicodeError
+from theory.lengths import lengths
+
+FORMATS = ("svg", "pdf")
+
+
+class Curve(NamedTuple):
+    """An activation and how its curve looks: a colour of Okabe and Ito, and a marker of its own."""
+
+    activation: str
+    label: str
+    colour: str
+    marker: str
+
+
+SOFTMAX = Curve("softmax", "softmax", "#0072B2", "o")
+LINEAR = Curve("linear", r"linear, $1 + x$", "#D55E00", "s")
+ERF = Curve("1 + erf(c + x)", r"$1 + \mathrm{erf}(c + x)$, best $c$", "#009E73", "^")
+SOFTPLUS = Curve("softplus", "softplus kernel", "#CC79A7", "D")
+BAYES_COLOUR = "0.25"
+
+
+def pyplot() -> Any:
+    """matplotlib's pyplot without a display, or an error that says how to get it."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ReplicodeError("matplotlib is not installed: install the extra, pip install 'replicode[plot]'") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    return plt
+
+
+def style(plt: Any) -> AbstractContextManager[None]:
+    """Settings for print: one serif family for text and mathematics, the same bytes on every run."""
+    settings = {
+        "font.family": "STIXGeneral",
+        "mathtext.fontset": "stix",
+        "font.size": 9.5,
+        "axes.titlesize": 10,
+        "axes.linewidth": 0.7,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "lines.linewidth": 1.3,
+        "lines.markersize": 4.0,
+        "legend.frameon": False,
+        "svg.hashsalt": "replicode",
+        "pdf.fonttype": 42,
+    }
+    context: AbstractContextManager[None] = plt.rc_context(settings)
+    return context
+
+
+def save(plt: Any, figure: Any, folder: Path, stem: str) -> tuple[str, ...]:
+    """The figure in every vector format, without a time stamp."""
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    paths = [folder / f"{stem}.{suffix}" for suffix in FORMATS]
+    try:
+        for path, suffix in zip(paths, FORMATS):
+            figure.savefig(path, metadata=dates[suffix])
+    except OSError as problem:
+        raise InputError("output", str(folder), f"a folder that can be written ({problem.strerror})") from None
+    finally:
+        plt.close(figure)
+    return tuple(map(str, paths))
+
+
+def signal(nu: float) -> str:
+    """nu in mathematics, without the dollar signs."""
+    return r"\nu = \infty" if math.isinf(nu) else rf"\nu = {nu:g}"
+
+
+def tokens_label(tokens: int | str) -> str:
+    """The number of tokens, or the probabilities of each, in mathematics."""
+    law = lengths(tokens)
+    if law.fixed is not None:
+        return rf"$L = {law.fixed}$"
+    chances = ",\\,".join(f"{w:g}" for w in law.weights)
+    return rf"$L \in \{{{', '.join(map(str, law.tokens))}\}}$ with $P(L) = {chances}$"

@@ -1,0 +1,142 @@
+"""The points of the finite-sample figure, each cached: Bayes-optimal, theory, and trained attention."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from math import floor, log10
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from replicode.api import call, module_for
+from replicode.cache import cached
+from replicode.figures.optimal import Ridge
+from validation.experiment import run
+from validation.module import GeneratedAttention
+from validation.sampling import Array
+from validation.statistics import extrapolate
+
+
+class Place(NamedTuple):
+    """Where a point is: activation (empty for Bayes), task, tokens, nu, noise and alpha."""
+
+    activation: str
+    task: str
+    tokens: int
+    nu: float
+    noise: float
+    alpha: float
+
+    @property
+    def text(self) -> str:
+        """The place in words."""
+        who = self.activation or "Bayes-optimal"
+        return f"{who}, {self.task}, {self.tokens} tokens, nu = {self.nu:g}, alpha = {self.alpha:g}"
+
+
+_EMPTY: dict[str, Any] = dict.fromkeys(
+    (
+        *("kind", *Place._fields, "lambda_k", "lambda_v", "test_risk", "error", "standard_error", "z", "adjusted_p"),
+        *("dims", "seeds", "root_seed", "failures", "means_by_dim", "converged", "rs_stable", "replicon"),
+        *("jump_weight", "hard_phase", "q_k", "q_v", "m_k", "m_v", "method", "warnings"),
+    )
+)
+
+
+def _row(kind: str, place: Place, payload: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A row with all columns; those that its kind does not have are None."""
+    known = {name: value for name, value in payload.items() if name in _EMPTY}
+    return _EMPTY | {"kind": kind, **place._asdict(), "warnings": [], **more, **known}
+
+
+def bayes_point(place: Place, tolerance: float) -> dict[str, Any]:
+    """The Bayes-optimal risk, at least as good as the tolerance."""
+
+    def build() -> dict[str, Any]:
+        from replicode.bayes_level import bayes
+
+        digits = max(1, -floor(log10(tolerance)))
+        law = {"nu": place.nu, "noise": place.noise, "alpha": place.alpha}
+        found = bayes(task=place.task, tokens=place.tokens, **law, digits=digits)
+        return {
+            "made_for": f"figure: {place.text}",
+            "test_risk": found.test_risk,
+            "error": found.error,
+            "converged": found.converged,
+            "hard_phase": found.hard_phase,
+            **found.order_parameters,
+            "warnings": list(found.warnings),
+        }
+
+    return _row("bayes", place, cached("figure", ("bayes", *place, tolerance), build))
+
+
+def theory_point(place: Place, ridge: Ridge, tolerance: float) -> dict[str, Any]:
+    """The replica-symmetric theory of the trained estimator."""
+
+    def build() -> dict[str, Any]:
+        module, settled = module_for(place.activation, place.task, place.tokens)
+        setting = {"alpha": place.alpha, "nu": place.nu, "noise": place.noise, **ridge._asdict()}
+        found = call(module.solve, **setting, tol=tolerance, **settled)
+        kept = ("test_risk", "error", "converged", "rs_stable", "replicon", "jump_weight", "method")
+        order = {name: float(found.order_parameters[name]) for name in ("m_k", "q_k", "m_v", "q_v")}
+        return {
+            "made_for": f"figure: {place.text}, lambdas {ridge.lambda_k:g}, {ridge.lambda_v:g}",
+            **{name: _plain(getattr(found, name)) for name in kept},
+            **order,
+            "warnings": list(found.warnings),
+        }
+
+    return _row("theory", place, cached("figure", ("theory", *place, *ridge, tolerance), build), **ridge._asdict())
+
+
+def trained_point(
+    place: Place, ridge: Ridge, dims: Sequence[int], seeds: int, root_seed: int
+) -> tuple[dict[str, Any], dict[int, Array]]:
+    """Trained attention from the informed start: the test risk extrapolated to infinite D, and all values by D."""
+
+    def build() -> dict[str, Any]:
+        module, settled = module_for(place.activation, place.task, place.tokens)
+        params = np.array([settled[p] for p in module.PARAMETERS])
+        attention = GeneratedAttention(module, place.nu, place.noise, params)
+        start, law = attention.start("informed"), attention.setting(place.alpha)
+        found = run(law, attention, ridge, start, attention.risk, dims, seeds, root_seed)
+        return {
+            "made_for": f"figure: trained {place.text}, D = {tuple(dims)}, {seeds} seeds",
+            "values": {str(dim): [float(v) for v in found.values["test_risk"][dim]] for dim in dims},
+            "failures": len(found.failures),
+        }
+
+    key = ("trained", *place, *ridge, tuple(dims), seeds, root_seed, trainer_digest())
+    payload = cached("figure", key, build)
+    values = {dim: np.array(payload["values"][str(dim)]) for dim in dims}
+    run_as = {**ridge._asdict(), "dims": tuple(dims), "seeds": seeds, "root_seed": root_seed}
+    return _row("trained", place, payload | _extrapolated(values), **run_as), values
+
+
+def _extrapolated(values: dict[int, Array]) -> dict[str, Any]:
+    """The limit with its standard error, and the mean at every D; nothing where too few trainings converged."""
+    means = {f"D{dim}": float(sample.mean()) for dim, sample in values.items() if sample.size}
+    if not any(sample.size > 1 for sample in values.values()):
+        return {"means_by_dim": means, "warnings": ["too few trainings converged"]}
+    limit = extrapolate(values)
+    return {"test_risk": limit.mean, "standard_error": limit.sem, "means_by_dim": means}
+
+
+@lru_cache(maxsize=1)
+def trainer_digest() -> str:
+    """Hash of the source that samples and trains, so that a changed trainer never meets old values."""
+    spec = find_spec("validation")
+    digest = hashlib.sha256()
+    for path in sorted(Path(str(spec.origin)).parent.glob("*.py")) if spec else ():
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy scalar as Python has it, for JSON."""
+    return value.item() if isinstance(value, np.generic) else value
