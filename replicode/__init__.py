@@ -25,6 +25,7 @@ _HOMES = {
     "generate": "codegen.emit",
     "population": "replicode.population_level",
     "bayes": "replicode.bayes_level",
+    "figure": "replicode.figures",
     "solve": "replicode.api",
     "validate": "replicode.api",
 }
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from replicode.api import solve as solve
     from replicode.api import validate as validate
     from replicode.bayes_level import bayes as bayes
+    from replicode.figures import figure as figure
     from replicode.population_level import population as population
     from theory.activation import Activation as Activation
     from theory.activation import activation as activation

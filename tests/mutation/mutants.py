@@ -62,10 +62,10 @@ def typed(text: str) -> tuple[Job, ...]:
 
 THEORY = [
     Mutant(
-        "conditional mean with the wrong sign",
+        "conditional mean with twice its slope",
         "theory/gaussian.py",
         "+ column * (field - self.mean[i])\n",
-        "- column * (field - self.mean[i])\n",
+        "+ 2 * column * (field - self.mean[i])\n",
         samples,
     ),
     Mutant(
@@ -627,4 +627,39 @@ CODEGEN = [
     ),
 ]
 
-MUTANTS = (*THEORY, *CODEGEN)
+UNNOTICED = [
+    Mutant(
+        "sign of a conditional mean",
+        "theory/gaussian.py",
+        "sp.Matrix([self.mean[j] for j in others]) + column * (field",
+        "sp.Matrix([self.mean[j] for j in others]) - column * (field",
+        samples,
+        survives="the biases of hidden and idle tokens change sign together; the samples do not resolve what is left",
+    ),
+    Mutant(
+        "inverse power with the wrong sign of its body",
+        "theory/sequence.py",
+        "rest, body = rest - slope * symbol, body + slope * term",
+        "rest, body = rest - slope * symbol, body - slope * term",
+        averages("exp(x)/(1 + sum(exp(x)))"),
+        survives="a body that may be negative is refused, and the averages are sampled instead, rightly",
+    ),
+    Mutant(
+        "sum of a constant over the tokens",
+        "codegen/emit.py",
+        'return f"{name} = TOKENS * ({text})"',
+        'return f"{name} = ({text})"',
+        typed("tanh(x) + sum(2)*x"),
+        survives="the language has summed constants before anything is printed",
+    ),
+    Mutant(
+        "rows of a Hessian from the wrong diagonal",
+        "codegen/emit.py",
+        "[i, i:] for i in range({first}, TOKENS)",
+        "[i, :] for i in range({first}, TOKENS)",
+        (Job("exp(x)/sum(exp(x))", ("generated code",), tokens=4),),
+        survives="only kernels of more tokens than the suite looks at are not written out token by token",
+    ),
+]
+
+MUTANTS = (*THEORY, *CODEGEN, *UNNOTICED)

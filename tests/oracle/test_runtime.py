@@ -140,6 +140,32 @@ def test_what_gaps_add_does_not_need_many_rows(softmax):
     assert np.abs(rates[1] - rates[2]).max() < 0.3 * np.abs(rates[0] - rates[2]).max() < 1e-4
 
 
+@pytest.mark.parametrize(("alpha", "nu", "penalty"), [(4.0, 2.0, 0.5), (3.0, 0.5, 0.2)])
+def test_the_fold_moment_bounds_what_folds_do(softmax, alpha, nu, penalty):
+    """Signed averages solved as if nothing folded, against the folds cut out."""
+    task = softmax._Task((softmax.Setting(nu, 0.3, NONE),), softmax.Problem(alpha, penalty, penalty), 1e-6)
+    start = softmax._start("informed", task)
+    with np.errstate(all="ignore"):
+        smooth, cut = (softmax._levels(make(task.setting), start, task) for make in (softmax._smooth, softmax._cut))
+    effect = abs(softmax._risk(smooth.last.order, task)[0] - softmax._risk(cut.last.order, task)[0])
+    bound = softmax.FOLD_WEIGHT * smooth.last.averages.fold_moment
+    assert effect <= bound + cut.error
+    assert bound <= smooth.error and bound < softmax.FOLD_WEIGHT * smooth.last.averages.folded_mass
+
+
+@pytest.mark.parametrize("lead", [0.0, 1.0, -40.0, 699.0, 701.0, -800.0, 1e4, -1e4])
+def test_two_tokens_with_one_exponential(softmax, lead):
+    """`expansion` takes one of the other score's lead; `gradient` one of each score less the larger."""
+    x = np.array([[0.3], [0.3 + lead]])
+    fields = x, np.array([[0.7], [-1.1]]), np.array([0.4]), 0.6, NONE
+    value, slope, sigmas, gain, loss, _ = softmax.expansion(*fields)
+    expected = softmax.gradient(*fields)
+    assert np.isfinite(slope[0]).all()
+    for found, other in zip((value, slope[0], gain, loss), (*expected[:1], expected[1][1], *expected[3:]), strict=True):
+        assert found == pytest.approx(other, abs=1e-15)
+    assert np.array(sigmas) == pytest.approx(expected[2], abs=1e-15, rel=1e-14)
+
+
 def test_lattices_that_are_kept_are_small(softmax):
     assert softmax.SMALL_LATTICE * 32 + softmax.LARGE_LATTICE * 2 < 2_000_000
     again = [softmax.lattice(3, 5e3, 1)[0] for _ in range(2)]
