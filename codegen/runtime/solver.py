@@ -368,7 +368,12 @@ def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     found = _other_branch(_start(other, task), state.last.order, task)
     if not found.converged or beside(found.last.order, state.last.order):
         return []
-    here, there = (_energy(mixed(task.settings, _coarse), p.last.order, task) for p in (state, found))
+    # Coarse nodes move the known solution too: it is compared where they put it.
+    home = iterate(mixed(task.settings, _coarse), state.last.order, task.problem, 1e-5, limit=100)
+    base = (home if home.converged else state).last.order
+    if beside(found.last.order, base):
+        return []
+    here, there = (_energy(mixed(task.settings, _coarse), order, task) for order in (base, found.last.order))
     if there > here - 1e-3 * (abs(here) + abs(there)) or not np.isfinite(there):
         return []
     risk, _ = _risk(found.last.order, task)

@@ -266,7 +266,7 @@ THEORY = [
         "theory/closed.py",
         "expr.subs(_RESIDUAL, self.q - self.m**2)",
         "expr.subs(_RESIDUAL, self.q)",
-        averages("1 + x", "log(1 + x**2)"),
+        (Job("1 + x", ("population averages",), "log(1 + x**2)", bare=True),),
     ),
     Mutant(
         "one idle token too many",

@@ -61,9 +61,9 @@ def wrong(jobs):
 
 
 def patched(root, target, mutant):
-    """A copy of the packages, compiled files included, with one text replaced."""
+    """A copy of the packages, compiled files included (but not those being written), with one text replaced."""
     for package in PACKAGES:
-        shutil.copytree(root / package, target / package)
+        shutil.copytree(root / package, target / package, ignore=shutil.ignore_patterns("*.pyc.*"))
     if mutant is None:
         return
     path = target / mutant.path

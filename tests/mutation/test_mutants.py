@@ -16,7 +16,8 @@ FEWEST, ENOUGH = 40, 0.9
 def _caught(names):
     """What caught each of them."""
     command = [sys.executable, str(HERE / "runner.py"), str(ROOT)]
-    done = subprocess.run(command, input="\n".join(names), capture_output=True, text=True, check=True)
+    done = subprocess.run(command, input="\n".join(names), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return {found["name"]: found["caught"] for found in map(json.loads, done.stdout.splitlines())}
 
 

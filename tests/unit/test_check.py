@@ -15,6 +15,7 @@ from replicode.check import as_text, check, failed
 from replicode.cli import main
 from theory.activation import activation
 from theory.analysis import analysis
+from theory.errors import Refusal
 from theory.nodes import W, X
 from theory.properties import Claim
 from theory.task import task
@@ -289,6 +290,19 @@ def test_a_task_that_couples_the_scores_keeps_the_kernels(monkeypatch):
 def test_nothing_fails_on_other_tasks(text, task):
     found = suite.outcomes(suite.examined(text, task), (*suite.PROPERTIES, *suite.LONGER))
     assert [f"{n}: {v.detail}" for n, v in found.items() if v.outcome == "failed"] == []
+
+
+def test_an_error_is_a_failure_and_a_refusal_is_not(softmax, monkeypatch):
+    def raised(error):
+        def run(_):
+            raise error
+
+        return {**suite.PROPERTIES, "posterior": run}
+
+    for error, expected in ((ZeroDivisionError("by 0"), "failed"), (Refusal("beyond it"), "not applicable")):
+        monkeypatch.setattr("validation.properties.suite.PROPERTIES", raised(error))
+        (verdict,) = suite.outcomes(softmax, ["posterior"]).values()
+        assert verdict.outcome == expected and str(error) in verdict.detail
 
 
 def test_every_property_states_its_identity():

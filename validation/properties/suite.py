@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import mpmath
 
+from theory.errors import Refusal
 from validation.properties import kernels, population, ridge, saddle, solution, symmetries
 from validation.properties.subject import DIGITS, Subject
-from validation.properties.verdict import Property, Verdict
+from validation.properties.verdict import Property, Verdict, not_applicable
 
 PROPERTIES: Mapping[str, Property] = {
     "equivariance": symmetries.equivariance,
@@ -52,7 +53,16 @@ LONGER: Mapping[str, Property] = {
 
 
 def outcomes(of: Subject, names: Iterable[str] = tuple(PROPERTIES)) -> dict[str, Verdict]:
-    """The named properties in turn, all that `check` runs by default."""
+    """The named properties in turn, all that `check` runs by default; one that cannot be computed has failed."""
     known = {**PROPERTIES, **LONGER}
     with mpmath.workdps(DIGITS):
-        return {name: known[name](of) for name in names}
+        return {name: _verdict(known[name], of) for name in names}
+
+
+def _verdict(run: Property, of: Subject) -> Verdict:
+    try:
+        return run(of)
+    except Refusal as refused:
+        return not_applicable(str(refused))
+    except Exception as error:
+        return Verdict("failed", f"{type(error).__name__}: {error}")
