@@ -128,6 +128,9 @@ def _taken(made: _Monomial, factor: sp.Expr, bodies: dict[sp.Symbol, sp.Expr]) -
         return replace(made, sums=(*made.sums, *[body] * int(exponent)))
     if exponent.is_positive or X in offset.free_symbols or not (body.is_nonnegative and offset.is_nonnegative):
         return None
+    if offset.is_positive and not body.is_positive:
+        # A body that vanishes somewhere is divided by there: the offset is shared out among the tokens.
+        offset, body = sp.S.Zero, body + offset / L
     return replace(made, powers=_merged((*made.powers, InversePower(offset, body, -exponent))))
 
 

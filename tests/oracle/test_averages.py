@@ -7,13 +7,16 @@ import sympy as sp
 from mpmath import mpf
 
 from codegen.averages import Law
+from codegen.emit import generate
 from codegen.population import COARSE, FINE, averager, bayes_gain
 from codegen.sampled import SampledAverages
 from theory.activation import activation
 from theory.closed import Overlaps, closed_averages, hard_averages
+from theory.errors import Refusal
 from theory.lengths import lengths
 from theory.model import NU, M, Q
 from theory.nodes import L
+from theory.saddle import derive
 from theory.task import task
 
 KERNELS = ("softmax", "softplus", "softmax1", "exp(x)/sqrt(sum(exp(2*x)))")
@@ -156,3 +159,17 @@ def test_poles_of_the_kernel_are_graded():
     assert abs(p.mean() - a) < 4 * p.std() / np.sqrt(p.size)
     square = p**2 + (1 - p) ** 2
     assert abs(square.mean() - b) < 4 * square.std() / np.sqrt(p.size)
+
+
+def test_a_sum_whose_body_vanishes_somewhere():
+    """1 + x^2 summed is L + sum x^2, whose body x^2 must not be divided by: one token at a time against all at once."""
+    text = "(1 + x**2)/sum(1 + x**2)"
+    found = _factorised(text, "spiked", 2, 0.7, 0.4, 1.0)
+    module = generate(derive(text, "spiked", 2)).load()
+    both = module.population_averages(0.7, 0.7**2 + 0.4**2, module.settings_of(1.0, 0.0, np.array([])), 1e-10)
+    assert found == pytest.approx((both.A, both.B), abs=1e-8)
+
+
+def test_a_constant_is_refused_by_the_solver():
+    with pytest.raises(Refusal, match="does not depend on the scores"):
+        generate(derive("2", "spiked", 2))
