@@ -38,7 +38,7 @@ class Unreduced:
         start = at.w_chi if self.chi is None else self.chi
         self.chi, failed = module.prox(start, at, (float(order[2]), float(order[5])), self.setting)
         terms = module._integrands(order, self.setting, at, self.chi) @ self.weights
-        return module.Averages(terms[:6], float(terms[6]), float(terms[7]), 1.0, 0.0, 0.0, failed / self.weights.size)
+        return module.Averages(terms[:6], float(terms[6]), float(terms[7]), 1.0, 0.0, failed / self.weights.size)
 
 
 def sobol_solve(module, log2_count, seed, point, start, reduced):

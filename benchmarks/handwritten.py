@@ -14,15 +14,7 @@ import numpy as np
 
 from codegen.native import FLAGS, compiler
 
-BLOCK = 8192
-
-
-def folds(weight, pivot):
-    """The folded mass and its moment, if anything folds."""
-    if pivot.min() > 0.0:
-        return 0.0, 0.0
-    folded = np.abs(weight[pivot <= 0.0])
-    return folded.sum(), -0.5 * folded @ pivot[pivot <= 0.0]
+BLOCK = 4096
 
 
 def numpy_sums(channel, order, frame):
@@ -33,7 +25,7 @@ def numpy_sums(channel, order, frame):
     width = frame.span[0, 0] - frame.span[1, 0]
     f0, f1 = frame.law.score_factor[:, 0]
     values = frame.law.value_factor
-    total = np.zeros(15)
+    total = np.zeros(14)
     for begin in range(0, channel.weights.size, BLOCK):
         b = slice(begin, begin + BLOCK)
         t = channel.zeta[0, b]
@@ -75,7 +67,7 @@ def numpy_sums(channel, order, frame):
             0.5 * (wg @ r),
             weight @ gg,
             weight.sum(),
-            *folds(weight, pivot),
+            np.abs(weight[pivot <= 0.0]).sum(),
         ]
     return total
 
@@ -87,8 +79,8 @@ void sums(long n, const double *restrict zeta, const double *restrict weights, c
 {
     const double center = k[0], scale = k[1], pull = k[2], offset = k[3], width = k[4], f0 = k[5], f1 = k[6];
     const double v_k = k[7], v_v = k[8], a0 = k[9], b0 = k[10], a1 = k[11], b1 = k[12], a2 = k[13], b2 = k[14];
-    double m0 = 0, m1 = 0, m2 = 0, m3 = 0, m4 = 0, m5 = 0, m6 = 0, m7 = 0, m8 = 0, m9 = 0, m10 = 0, m11 = 0, m12 = 0;
-    #pragma omp simd reduction(+:m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12)
+    double m0 = 0, m1 = 0, m2 = 0, m3 = 0, m4 = 0, m5 = 0, m6 = 0, m7 = 0, m8 = 0, m9 = 0, m10 = 0, m11 = 0;
+    #pragma omp simd reduction(+:m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11)
     for (long i = 0; i < n; i++) {
         const double t = zeta[i], s1 = zeta[n + i], s2 = zeta[2*n + i];
         const double w0 = a0*s1 + b0*s2, w1 = a1*s1 + b1*s2, y = a2*s1 + b2*s2, u = center + scale*t;
@@ -100,11 +92,10 @@ void sums(long n, const double *restrict zeta, const double *restrict weights, c
         const double weight = weights[i]*scale*exp(0.5*(t*t - tau*tau))*pivot, ws = weight*slope, wg = weight*g;
         m0 -= ws; m1 += ws*tau; m2 += ws*slope; m3 += p*wg*w0; m4 += p*wg*y; m5 += q*wg*w1;
         m6 += p*wg*p*g; m7 += q*wg*q*g; m8 += 0.5*wg*r; m9 += weight*gg; m10 += weight;
-        const double behind = pivot > 0.0 ? 0.0 : fabs(weight);
-        m11 += behind; m12 -= 0.5*behind*pivot;
+        m11 += pivot > 0.0 ? 0.0 : fabs(weight);
     }
-    const double found[15] = {m0, -f0*m1, f1*m1, m2, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12};
-    for (int j = 0; j < 15; j++) total[j] = found[j];
+    const double found[14] = {m0, -f0*m1, f1*m1, m2, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11};
+    for (int j = 0; j < 14; j++) total[j] = found[j];
 }
 """
 
@@ -122,7 +113,7 @@ def c_sums():
         width, offset = frame.span[0, 0] - frame.span[1, 0], frame.origin[0] - frame.origin[1]
         head = [channel.center[0], channel.scale[0], frame.pull[0, 0], offset, width, *frame.law.score_factor[:, 0]]
         constants = np.array([*head, order[2], order[5], *frame.law.value_factor.ravel()])
-        total = np.empty(15)
+        total = np.empty(14)
         arrays = channel.zeta, channel.weights, constants, total
         loop(ctypes.c_long(channel.weights.size), *(a.ctypes.data_as(pointer) for a in arrays))
         return total

@@ -15,27 +15,21 @@ from codegen.runtime.kernel import Array, channel_rates, conjugates_from_rates
 from codegen.runtime.lengths import Setting
 from codegen.runtime.linear import add_identity, factor, solve_factored
 from codegen.runtime.location import WEIGHTED, location_at, location_dimensions
-from codegen.runtime.nodes import lattice, lattice_size, level_count
+from codegen.runtime.nodes import lattice, level_count
 from codegen.runtime.prox import block_size, global_prox, prox
 
 RATES = 6
 
 
 class Averages(NamedTuple):
-    """dE[M]/d(m_k, q_k, V_k, m_v, q_v, V_v), E[M], E[loss], and what went wrong on the way.
-
-    `fold_moment` is the folded mass weighted by how far the Jacobian is from being positive; `jumped` is the share of
-    samples for which the last search found a better minimum than that followed.
-    """
+    """dE[M]/d(m_k, q_k, V_k, m_v, q_v, V_v), E[M], E[loss], and what went wrong on the way."""
 
     rates: Array
     envelope: float
     train_loss: float
     mass: float
     folded_mass: float
-    fold_moment: float
     unconverged: float
-    jumped: float = 0.0
 
 
 class Response(NamedTuple):
@@ -123,7 +117,6 @@ class ProxChannel:
         self.setting = setting
         self.chi: Array | None = None
         self.failed = 0
-        self.jumped = 0
 
     @staticmethod
     def at_level(level: int, setting: Setting) -> ProxChannel:
@@ -137,8 +130,7 @@ class ProxChannel:
 
     def size(self, level: int) -> float:
         """How many nodes a level has."""
-        dim = node_dimensions(self.setting)
-        return lattice_size(dim, level_count(dim, level))
+        return level_count(node_dimensions(self.setting), level)
 
     def adapt(self, order: Array) -> None:
         """Nodes in w need no adapting."""
@@ -146,11 +138,11 @@ class ProxChannel:
     def _prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
         at = fields(field_factor(order, self.setting), self.zeta)
         V = (float(order[2]), float(order[5]))
-        if self.chi is None or search:
-            start = at.w_chi if self.chi is None else self.chi
-            self.chi, self.failed, self.jumped = global_prox(start, at, V, self.setting)
+        if self.chi is None:
+            self.chi, self.failed = global_prox(at.w_chi, at, V, self.setting)
         else:
-            self.chi, self.failed = prox(self.chi, at, V, self.setting)
+            move = global_prox if search else prox
+            self.chi, self.failed = move(self.chi, at, V, self.setting)
         return at, self.chi
 
     def averages(self, order: Array, search: bool = False) -> Averages:
@@ -160,9 +152,9 @@ class ProxChannel:
         for b, weights, slopes in self._weighted(order, at):
             total += _integrands(order, self.setting, at.at(b), chi[:, b], slopes) @ weights
             mass += float(weights.sum())
-        failed, jumped = (count / self.weights.size for count in (self.failed, self.jumped))
+        failed = self.failed / self.weights.size
         total /= mass
-        return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), 1.0, 0.0, 0.0, failed, jumped)
+        return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), 1.0, 0.0, failed)
 
     def _weighted(self, order: Array, at: Fields) -> Iterator[tuple[slice, Array, tuple[Array, ...]]]:
         """Blocks with their weights, the hidden location's included, and the slopes of its logarithm."""

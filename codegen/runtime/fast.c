@@ -55,7 +55,7 @@ typedef struct {
 
 INLINE void prox_free_loop(const ProxFree *restrict p, double *restrict totals, const int score, const int value)
 {
-    double e[MOMENTS], loss_sum = 0.0, residual_sum = 0.0, mass = 0.0, folded = 0.0, fold_moment = 0.0;
+    double e[MOMENTS], loss_sum = 0.0, residual_sum = 0.0, mass = 0.0, folded = 0.0;
     for (int k = 0; k < MOMENTS; k++) e[k] = 0.0;
     const double *restrict zeta = p->zeta;
     const double *restrict node_weights = p->weights;
@@ -71,13 +71,15 @@ INLINE void prox_free_loop(const ProxFree *restrict p, double *restrict totals, 
     const double v_k = p->v_k, v_v = p->v_v, volume = p->volume, off = FIRST ? -1.0/TOKENS : 0.0;
     const double *restrict params = p->params;
     const long stride = p->stride;
-    #pragma omp simd reduction(+:e[:MOMENTS], loss_sum, residual_sum, mass, folded, fold_moment)
+    #pragma omp simd reduction(+:e[:MOMENTS], loss_sum, residual_sum, mass, folded)
     for (long i = 0; i < p->n; i++) {
         double u[TOKENS], chi[TOKENS], w_z[TOKENS + 1], d_chi[TOKENS], tau[TOKENS], g_chi[TOKENS], g_z[TOKENS];
         double loss_value, slope[ROWS + 1], sigmas[TOKENS], gain, residual_loss, curvature[ROWS*ROWS + 1], pivots[ROWS + 1];
         double exponent = 0.0;
         for (int a = 0; a < score; a++) {
-            u[a] = center[a] + scale[a]*zeta[a*stride + i];
+            const double t = zeta[a*stride + i];
+            exponent += t*t;
+            u[a] = center[a] + scale[a]*t;
         }
         for (int l = 0; l < TOKENS; l++) {
             chi[l] = origin[l];
@@ -117,16 +119,13 @@ INLINE void prox_free_loop(const ProxFree *restrict p, double *restrict totals, 
         loss_sum += weight*loss_value;
         residual_sum += weight*residual_loss;
         mass += weight;
-        const double behind = least > 0.0 ? 0.0 : fabs(weight);
-        folded += behind;
-        fold_moment -= behind*least;
+        folded += least > 0.0 ? 0.0 : fabs(weight);
     }
     for (int k = 0; k < MOMENTS; k++) totals[k] = e[k];
     totals[MOMENTS] = loss_sum;
     totals[MOMENTS + 1] = residual_sum;
     totals[MOMENTS + 2] = mass;
     totals[MOMENTS + 3] = folded;
-    totals[MOMENTS + 4] = fold_moment;
 }
 
 void prox_free(const ProxFree *p, double *totals)

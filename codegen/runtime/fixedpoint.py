@@ -14,7 +14,6 @@ from codegen.runtime.inputs import CONJUGATE_NAMES, ORDER_NAMES
 from codegen.runtime.kernel import Array, conjugates_from_rates, free_energy_value, prior_update
 
 MEMORY = 6
-BESIDE = 0.03
 LARGEST_GROWTH = 4.0
 WORST_CONDITION = 1e12
 SMALLEST_SPREAD = 1e-12
@@ -76,7 +75,7 @@ def evaluate(channel: Channel, order: Array, problem: Problem, search: bool = Fa
     try:
         averages = channel.averages(order, search)
     except np.linalg.LinAlgError:
-        averages = Averages(np.full(RATES, np.nan), np.nan, np.nan, np.nan, np.nan, np.nan, 1.0)
+        averages = Averages(np.full(RATES, np.nan), np.nan, np.nan, np.nan, np.nan, 1.0)
     return mapped(averages, order, problem)
 
 
@@ -92,18 +91,9 @@ def mapped(averages: Averages, order: Array, problem: Problem) -> Evaluation:
 
 
 def iterate(
-    channel: Channel,
-    start: Array,
-    problem: Problem,
-    tol: float,
-    limit: int = 120,
-    damping: float = 1.0,
-    known: Array | None = None,
+    channel: Channel, start: Array, problem: Problem, tol: float, limit: int = 120, damping: float = 1.0
 ) -> Converged:
-    """Anderson-accelerated fixed-point iteration from `start`; convergence is judged on the undamped residual.
-
-    It also ends where it has come next to a `known` fixed point.
-    """
+    """Anderson-accelerated fixed-point iteration from `start`; convergence is judged on the undamped residual."""
     free = to_free(start)
     points: list[Array] = []
     gaps: list[Array] = []
@@ -112,7 +102,7 @@ def iterate(
         now = evaluate(channel, from_free(free), problem)
         if not np.isfinite(now.image).all() or runaways(now.order):
             return Converged(now, count, False)
-        if now.residual <= tol or (known is not None and beside(now.order, known)):
+        if now.residual <= tol:
             return Converged(now, count, True)
         gap = to_free(now.image) - free
         if now.residual > 3.0 * best:
@@ -121,11 +111,6 @@ def iterate(
         points, gaps = [*points[1 - MEMORY :], free], [*gaps[1 - MEMORY :], gap]
         free = np.clip(_mixed(points, gaps, damping if now.residual < 0.1 else 0.5 * damping), -600.0, 600.0)
     return Converged(now, limit, False)
-
-
-def beside(order: Array, known: Array) -> bool:
-    """Whether two points are so close that fixed points there, where f is stationary, have about the same energy."""
-    return bool(np.abs(to_free(order) - to_free(known)).max() < BESIDE)
 
 
 def _mixed(points: list[Array], gaps: list[Array], damping: float) -> Array:

@@ -1,53 +1,31 @@
 """Prox-free averages with the folds cut out exactly, where the scores have one dimension.
 
 Each value node is a row: along it the prox point is u, the field tau(u) = Psi'(u), Psi = u^2/2 + V_k loss (in units of
-the score field). A point is a global minimiser iff Psi touches its convex envelope there (Legendre). The gaps of that
-contact set are found on a grid by the lower convex hull, their ends polished as bitangents (Maxwell).
-
-The signed integral over the whole of a row is that over the contact set plus that over the gaps. The first is analytic
-and left to the nodes of ProxFreeChannel; what the gaps add, in the few rows that have any, is integrated by Gauss rules
-and taken off. Responses have poles inside the gaps: they are integrated over the contact set alone, rows that nearly
-fold being split where they come closest to it and all rules graded towards the ends.
+the score field). A point is a global minimiser iff Psi touches its convex envelope there (Legendre), so the rows are
+integrated over the contact set alone: its gaps are found on a grid by the lower convex hull, their ends polished as
+bitangents (Maxwell), and the intervals between them get Gauss-Legendre rules. Rows that nearly fold are split where
+they come closest to it, and the rules are graded towards all ends, since responses peak there. Other rows keep the
+trapezoid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from codegen.runtime.channel import Averages, Response, _response_integrands
+from codegen.runtime.channel import RATES, Averages, Response, _blocks, _integrands, _response_integrands
 from codegen.runtime.fields import Fields, dimensions
-from codegen.runtime.kernel import EVEN_LOSS, Array
+from codegen.runtime.kernel import Array
 from codegen.runtime.lengths import Setting
 from codegen.runtime.location import location_dimensions
 from codegen.runtime.nodes import lattice
-from codegen.runtime.proxfree import (
-    Explicit,
-    ProxFreeChannel,
-    ProxFreePoints,
-    ScoreFrame,
-    _node_blocks,
-    averages_of,
-    explicit,
-    frame_at,
-    jacobian_scale,
-)
+from codegen.runtime.proxfree import ScoreFrame, frame_at
 
 ROW_REACH = 8.0
 ROW_BLOCK = 512
-LEAST_WEIGHT = 1e-13
 NEARLY_FOLDED = 0.4
 GRADING = 4
-SEARCHED_AGAIN = 0.02
-FINER = 4
-RESPONSE_ROWS = 8100.0
-RESPONSE_COLUMNS = 80
-BITANGENT_STEPS = 10
-SETTLED_END = 1e-9
-SMALLEST_GAP = 0.05  # what a gap adds falls as the fifth power of its width
-GAP_NODES, GAP_WEIGHTS = np.polynomial.legendre.leggauss(40)
 
 
 class Line(NamedTuple):
@@ -66,68 +44,19 @@ class RowNodes(NamedTuple):
     length: Array
 
 
-class Gaps(NamedTuple):
-    """Gaps of the contact set: the row each is in, its ends, and the grid step to which these were found."""
-
-    row: Array
-    begin: Array
-    end: Array
-    step: Array
-
-
-def _moved(order: Array, before: Array) -> bool:
-    """Whether order parameters have changed by so much that gaps may have come and gone."""
-    return bool((np.abs(order - before) > SEARCHED_AGAIN * (0.1 + np.abs(order))).any())
-
-
-def _row_parts(count: int) -> Iterator[slice]:
-    for begin in range(0, count, ROW_BLOCK):
-        yield slice(begin, min(begin + ROW_BLOCK, count))
-
-
-class RowSet(NamedTuple):
-    """Nodes of the values that weigh something, each of them a row."""
-
-    zeta: Array
-    weights: Array
-
-    @staticmethod
-    def of(setting: Setting, count: float, seed: int) -> RowSet:
-        """The rows of a lattice; that in two dimensions has `count`, any further one triples it."""
-        dim = dimensions(setting)[1]
-        zeta, weights = lattice(dim, count * 3.0 ** (dim - 2), seed, dim if EVEN_LOSS else 0)
-        felt = weights > LEAST_WEIGHT * weights.max()
-        return RowSet(zeta[:, felt], weights[felt])
-
-    def at(self, order: Array, setting: Setting, frame: ScoreFrame, chosen: Array) -> tuple[_Rows, Array]:
-        """The chosen rows at these order parameters, and their weights."""
-        return _Rows(order, setting, frame, frame.law.value_factor @ self.zeta[:, chosen]), self.weights[chosen]
-
-    def parts(self) -> Iterator[Array]:
-        """All rows, some at a time."""
-        for part in _row_parts(self.weights.size):
-            yield np.arange(part.start, part.stop)
-
-
 class FoldedChannel:
-    """Averages over the contact set: the signed ones less those over the gaps, row by row."""
+    """Averages over the contact set, row by row; exact at folds up to the quadrature in the values."""
 
     name = "prox-free, folds cut out"
     slack = 1.0 / 3.0
     cuts_folds = True
 
-    def __init__(self, level: int, smooth: ProxFreeChannel) -> None:
-        self.smooth, self.setting, self.level = smooth, smooth.setting, level
-        # What the gaps add is small, so that few rows do for it what many nodes do for the rest.
-        self.rows = RowSet.of(self.setting, 300.0 * 3.0 ** max(level - 2, 0), 500 + level)
-        self.count = 20 + 2 * level
-        self.found: Gaps | None = None
-        self.searched_at = np.zeros(0)
-
-    @staticmethod
-    def at_level(level: int, setting: Setting) -> FoldedChannel:
-        """Nodes and rows of a level."""
-        return FoldedChannel(level, ProxFreeChannel.at_level(level, setting))
+    def __init__(self, level: int, setting: Setting) -> None:
+        self.setting = setting
+        self.level = level
+        dim = dimensions(setting)[1]
+        self.zeta, self.weights = lattice(dim, self.rows(dim, level), 500 + level)
+        self.count = self.columns(level)
 
     @staticmethod
     def applies(setting: Setting) -> bool:
@@ -135,159 +64,139 @@ class FoldedChannel:
         score, value = dimensions(setting)
         return score == 1 and value <= 3 and not location_dimensions(setting)
 
+    @staticmethod
+    def rows(dim: int, level: int) -> float:
+        """Rows at a level."""
+        return 300.0 * 3.0 ** (dim - 2) * 3.0**level
+
+    @staticmethod
+    def columns(level: int) -> int:
+        """Nodes along a row at a level."""
+        return int(50 * 1.25**level)
+
     def size(self, level: int) -> float:
         """How many nodes a level has."""
-        return self.smooth.size(level)
+        return self.rows(len(self.zeta), level) * self.columns(level)
 
     def refined(self, level: int) -> FoldedChannel:
         """The same at another level."""
-        return FoldedChannel(level, self.smooth.refined(level))
+        return FoldedChannel(level, self.setting)
 
     def adapt(self, order: Array) -> None:
-        """Move the nodes to where these order parameters put the weight; rows find their own reach."""
-        self.smooth.adapt(order)
+        """Rows find their own reach."""
 
     def averages(self, order: Array, search: bool = False) -> Averages:
-        """All averages at these order parameters; the gaps are searched for afresh when these have moved."""
-        frame = frame_at(order, self.setting)
-        total = self.smooth._total(order, frame)
-        moved = self.found is None or bool(
-            (np.abs(order - self.searched_at) > SEARCHED_AGAIN * (0.1 + np.abs(order))).any()
-        )
-        if search or moved or self.found is None:
-            self.found, self.searched_at = self._search(order, frame), order
-        lost = 0.0
-        for part in _row_parts(self.found.row.size):
-            gaps = Gaps(*(field[part] for field in self.found))
-            rows, weights = self.rows.at(order, self.setting, frame, gaps.row)
-            ends, missed = rows.bitangents(gaps)
-            total[:-2] -= rows.gap_sums(ends, weights)[:-2]
-            lost += float(weights @ missed)
-            self.found.begin[part], self.found.end[part] = ends
-        return averages_of(total, order, self.setting)._replace(unconverged=lost)
-
-    def _search(self, order: Array, frame: ScoreFrame) -> Gaps:
-        """The gaps of all rows, ends not yet polished."""
-        found = []
-        for part in self.rows.parts():
-            near = self.rows.at(order, self.setting, frame, part)[0].lowest_rate(self.count)
-            bent = part[near <= NEARLY_FOLDED]
-            gaps = self.rows.at(order, self.setting, frame, bent)[0].gaps(FINER * self.count)
-            found.append(gaps._replace(row=bent[gaps.row]))
-        return Gaps(*(np.concatenate(fields) for fields in zip(*found, strict=True)))
+        """All averages at these order parameters; nothing is searched for."""
+        total, folded = np.zeros(RATES + 3), 0.0
+        for part in self._parts(order):
+            terms = np.vstack(
+                [_integrands(order, self.setting, part.at, part.chi, part.slopes), np.ones(part.weights.size)]
+            )
+            total += terms @ part.weights
+            folded += part.folded
+        rates, (envelope, train_loss, mass) = total[:RATES], map(float, total[RATES:])
+        return Averages(rates, envelope, train_loss, mass, folded, 0.0)
 
     def response(self, order: Array) -> Response:
         """Second derivatives of M over the contact set, in prox coordinates."""
-        every, frame, total = RowSet.of(self.setting, RESPONSE_ROWS, 500), frame_at(order, self.setting), np.zeros(4)
-        for part in every.parts():
-            rows, weights = every.at(order, self.setting, frame, part)
-            for at in rows.points(rows.contact_nodes(RESPONSE_COLUMNS), weights):
-                here = Fields(frame.law.score_mean[:, None] + at.deviation, at.w_z, at.y)
-                total += _response_integrands(order, self.setting, here, at.chi) @ at.weights
+        total = np.zeros(4)
+        for part in self._parts(order):
+            total += _response_integrands(order, self.setting, part.at, part.chi) @ part.weights
         return Response(total[:3], float(total[3]))
+
+    def _parts(self, order: Array) -> list[_Part]:
+        frame = frame_at(order, self.setting)
+        values = frame.law.value_factor @ self.zeta
+        parts = []
+        for begin in range(0, self.weights.size, ROW_BLOCK):
+            rows = slice(begin, begin + ROW_BLOCK)
+            block = _Rows(order, self.setting, frame, values[:-1, rows], values[-1, rows])
+            nodes, folded = block.nodes(self.count)
+            parts += block.parts(nodes, self.weights[rows], float(folded @ self.weights[rows]))
+        return parts
+
+
+class _Part(NamedTuple):
+    """A block of nodes with fields, prox points and weights; folded mass is on the first block of its rows."""
+
+    at: Fields
+    chi: Array
+    weights: Array
+    folded: float
+    slopes: tuple[Array, ...]
 
 
 class _Rows(NamedTuple):
-    """Some rows: their values, the label last, and the frame of the scores."""
+    """Some rows: their values and labels, and the frame of the scores."""
 
     order: Array
     setting: Setting
     frame: ScoreFrame
-    values: Array
-
-    def explicit(self, row: Array, u: Array) -> Explicit:
-        """All that is explicit at some points."""
-        return explicit(self.order, self.setting, self.frame, u[None], self.values[:, row])
+    w_z: Array
+    y: Array
 
     def line(self, row: Array, u: Array) -> Line:
         """Psi and its two derivatives at the points u of the rows `row`, any equal shapes."""
         flat_row, flat = np.broadcast_to(row, u.shape).ravel(), u.ravel()
         out = np.empty((3, flat.size))
-        span, whole = self.frame.span[:, 0], jacobian_scale(self.setting)
-        for b in _node_blocks(flat.size):
-            at = self.explicit(flat_row[b], flat[b])
-            out[0, b] = 0.5 * flat[b] ** 2 + self.order[2] / (span @ span) * at.local.value
-            out[1, b], out[2, b] = at.tau[0], whole * at.pivots[0]
+        span = self.frame.span[:, 0]
+        scale = self.order[2] / (span @ span)
+        for b in _blocks(flat.size, self.setting):
+            chi = self.frame.point(flat[None, b])
+            where = flat_row[b]
+            value, slope, curvature = self.setting.kernel.hessian(
+                chi, self.w_z[:, where], self.y[where], self.order[5], self.setting.params
+            )
+            out[0, b] = 0.5 * flat[b] ** 2 + scale * value
+            out[1, b] = flat[b] + scale * (span @ slope)
+            out[2, b] = 1.0 + scale * np.einsum("l,lmn,m->n", span, curvature, span)
         return Line(*out.reshape(3, *u.shape))
 
-    def _every(self) -> Array:
-        return np.arange(self.values.shape[1])
-
-    def lowest_rate(self, count: int) -> Array:
-        """The lowest rate on a coarse grid of each row; the loss, not being negative, bounds where prox points are."""
-        rows = self._every()
-        ends = [sign * (ROW_REACH + self._reach(rows, sign * ROW_REACH)) for sign in (-1.0, 1.0)]
+    def nodes(self, count: int) -> tuple[RowNodes, Array]:
+        """Quadrature nodes of all rows, and the folded mass of each."""
+        rows = np.arange(self.y.size)
+        ends = [self._end(rows, sign * ROW_REACH) for sign in (-1.0, 1.0)]
         grid = ends[0][:, None] + (ends[1] - ends[0])[:, None] * np.linspace(0.0, 1.0, count)
-        return np.asarray(self.line(rows[:, None], grid).rate.min(axis=1))
-
-    def _reach(self, rows: Array, tau: float) -> Array:
-        """How far from tau the global minimiser of Psi - tau u can be."""
-        here = self.line(rows, np.full(rows.size, tau))
-        return np.sqrt(2.0 * np.maximum(here.psi - 0.5 * tau * tau, 0.0)) + 1e-3
-
-    def _grid(self, count: int) -> tuple[Array, Line, tuple[Array, Array]]:
-        """Points along each row from the prox of tau = -ROW_REACH to that of ROW_REACH, and the row's ends."""
-        rows = self._every()
-        low, high = (self._end(rows, sign * ROW_REACH) for sign in (-1.0, 1.0))
-        grid = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, count)
-        return grid, self.line(rows[:, None], grid), (low, high)
-
-    def gaps(self, count: int) -> Gaps:
-        """The gaps of the contact set, as the hull of a grid has them."""
-        grid, line, _ = self._grid(count)
-        return _hull_gaps(grid, line.psi, np.flatnonzero(line.rate.min(axis=1) < 0.0))
-
-    def gap_sums(self, ends: tuple[Array, Array], weights: Array) -> Array:
-        """The signed sums over gaps, one per row."""
-        begin, end = ends
-        half = 0.5 * (end - begin)[:, None]
-        u = 0.5 * (begin + end)[:, None] + half * GAP_NODES
-        nodes = RowNodes(np.repeat(self._every(), GAP_NODES.size), u.ravel(), (half * GAP_WEIGHTS).ravel())
-        return np.asarray(np.sum([at.sums() for at in self.points(nodes, weights)], axis=0))
-
-    def contact_nodes(self, count: int) -> RowNodes:
-        """Quadrature nodes of the contact set of all rows."""
-        grid, line, ends = self._grid(count)
-        step = grid[:, 1] - grid[:, 0]
+        step = (ends[1] - ends[0]) / (count - 1)
+        line = self.line(rows[:, None], grid)
+        folding = np.where(line.rate < 0.0, -line.rate, 0.0) * _normal(line.tau)
+        if self.frame.location is not None:
+            where = np.nonzero(folding)
+            fields = self.frame.field(line.tau[where][None])
+            folding[where] *= self.frame.location.at(fields, np.empty((0, fields.shape[1]))).value
         bent = np.flatnonzero(line.rate.min(axis=1) <= NEARLY_FOLDED)
-        plain = np.setdiff1d(self._every(), bent)
+        plain = np.setdiff1d(rows, bent)
         length = np.broadcast_to(step[plain, None], (plain.size, count)).ravel()
         whole = RowNodes(np.repeat(plain, count), grid[plain].ravel(), length)
         if not bent.size:
-            return whole
-        gaps = _hull_gaps(grid, line.psi, bent)
-        (left, right), _ = self._at(gaps.row).bitangents(gaps)
-        rows_cut = gaps.row
+            return whole, folding.sum(axis=1) * step
+        rows_cut, left, right = self._bitangents(*_hull_gaps(grid[bent], line.psi[bent]), bent, step)
         whole_bent = np.setdiff1d(bent, rows_cut)
         closest = _lowest(grid[whole_bent], line.rate[whole_bent])
-        cuts = [np.concatenate(p) for p in ((rows_cut, whole_bent), (left, closest), (right, closest))]
-        cut = _graded_nodes(*_between(bent, ends[0][bent], ends[1][bent], *cuts), count)
-        return RowNodes(*(np.concatenate(pair) for pair in zip(whole, cut, strict=True)))
+        gaps = [np.concatenate(p) for p in ((rows_cut, whole_bent), (left, closest), (right, closest))]
+        pieces = _between(bent, ends[0][bent], ends[1][bent], *gaps)
+        cut = _gauss_nodes(*pieces, count)
+        joined = RowNodes(*(np.concatenate(pair) for pair in zip(whole, cut, strict=True)))
+        return joined, folding.sum(axis=1) * step
 
     def _end(self, rows: Array, tau: float) -> Array:
-        """The global minimiser of Psi - tau u on each row."""
-        reach = self._reach(rows, tau)
-        trial = tau + reach[:, None] * np.linspace(-1.0, 1.0, 41)
+        """The global minimiser of Psi - tau u on each row; the loss is not negative, which bounds the search."""
+        here = self.line(rows, np.full(rows.size, tau))
+        reach = np.sqrt(2.0 * np.maximum(here.psi - 0.5 * tau * tau, 0.0)) + 1e-3
+        trial = tau + reach[:, None] * np.linspace(-1.0, 1.0, 81)
         cost = self.line(rows[:, None], trial).psi - tau * trial
         u = trial[rows, np.argmin(cost, axis=1)]
         for _ in range(3):
             now = self.line(rows, u)
-            u = u + np.clip((tau - now.tau) / np.maximum(now.rate, 0.2), -reach / 20.0, reach / 20.0)
+            u = u + np.clip((tau - now.tau) / np.maximum(now.rate, 0.2), -reach / 40.0, reach / 40.0)
         return np.asarray(u)
 
-    def _at(self, chosen: Array) -> _Rows:
-        """Some of the rows, or one several times."""
-        return self._replace(values=self.values[:, chosen])
-
-    def bitangents(self, gaps: Gaps) -> tuple[tuple[Array, Array], Array]:
-        """Ends (a, b) of gaps, one per row, by Newton: tau(a) = tau(b) and Psi(b) - Psi(a) = tau (b - a).
-
-        And which of them Newton did not settle.
-        """
-        rows, reach = self._every(), 0.5 * gaps.step
-        a, b = gaps.begin.copy(), gaps.end.copy()
-        unsettled = np.ones(rows.size, dtype=bool)
-        for _ in range(BITANGENT_STEPS):
+    def _bitangents(self, which: Array, left: Array, right: Array, bent: Array, step: Array) -> tuple[Array, ...]:
+        """Ends (a, b) of the gaps with tau(a) = tau(b) and Psi(b) - Psi(a) = tau (b - a), by Newton from the hull's."""
+        rows = bent[which]
+        reach = 0.5 * step[rows]
+        a, b = left.copy(), right.copy()
+        for _ in range(8):
             one, two = self.line(rows, a), self.line(rows, b)
             gap, width = one.tau - two.tau, b - a
             area = two.psi - one.psi - one.tau * width
@@ -296,40 +205,42 @@ class _Rows(NamedTuple):
             safe = np.where(np.abs(determinant) > 1e-14, determinant, -1e-14)
             move_a = -(-gap * gap + two.rate * area) / safe
             move_b = -(one.rate * area + one.rate * width * gap) / safe
-            a = np.clip(a + np.clip(move_a, -reach, reach), gaps.begin - 2.0 * reach, gaps.end)
-            b = np.clip(b + np.clip(move_b, -reach, reach), a, gaps.end + 2.0 * reach)
-            unsettled = (np.abs(move_a) + np.abs(move_b) > SETTLED_END) & (b - a > SMALLEST_GAP)
-            if not unsettled.any():
-                break
-        return (a, b), unsettled
+            a = np.clip(a + np.clip(move_a, -reach, reach), left - 2.0 * reach, right)
+            b = np.clip(b + np.clip(move_b, -reach, reach), a, right + 2.0 * reach)
+        return rows, a, b
 
-    def points(self, nodes: RowNodes, weights: Array) -> Iterator[ProxFreePoints]:
+    def parts(self, nodes: RowNodes, weights: Array, folded: float) -> list[_Part]:
         """The nodes in blocks, with fields and weights."""
-        whole, factor = jacobian_scale(self.setting), self.frame.law.score_factor
-        for b in _node_blocks(nodes.u.size):
-            row = nodes.row[b]
-            chi, local, tau, pivots = self.explicit(row, nodes.u[b])
-            rate, deviation = whole * pivots[0], factor * tau
-            weight = weights[row] * nodes.length[b] * rate * _normal(tau[0])
+        found: list[_Part] = []
+        span = self.frame.span[:, 0]
+        scale = self.order[2] / (span @ span)
+        for b in _blocks(nodes.u.size, self.setting):
+            row, u = nodes.row[b], nodes.u[b]
+            chi = self.frame.point(u[None])
+            w_z, y = self.w_z[:, row], self.y[row]
+            _, slope, curvature = self.setting.kernel.hessian(chi, w_z, y, self.order[5], self.setting.params)
+            tau = u + scale * (span @ slope)
+            rate = 1.0 + scale * np.einsum("l,lmn,m->n", span, curvature, span)
+            weight = weights[row] * nodes.length[b] * rate * _normal(tau)
+            w_chi = self.frame.field(tau[None])
             slopes: tuple[Array, ...] = ()
             if self.frame.location is not None:
-                fields = self.frame.law.score_mean[:, None] + deviation
-                here = self.frame.location.at(fields, np.empty((0, row.size)))
+                here = self.frame.location.at(w_chi, np.empty((0, u.size)))
                 weight, slopes = weight * here.value, (here.slopes,)
-            values = self.values[:, row]
-            yield ProxFreePoints(chi, deviation, values[:-1], values[-1], weight, pivots[0], local, slopes)
+            part = _Part(Fields(w_chi, w_z, y), chi, weight, folded if not found else 0.0, slopes)
+            found.append(part)
+        return found
 
 
 def _normal(tau: Array) -> Array:
     return np.asarray(np.exp(-0.5 * tau * tau) / np.sqrt(2.0 * np.pi))
 
 
-def _hull_gaps(grid: Array, psi: Array, chosen: Array) -> Gaps:
-    """Gaps of the lower convex hull of the points of each chosen row.
+def _hull_gaps(grid: Array, psi: Array) -> tuple[Array, Array, Array]:
+    """Gaps of the lower convex hull of each row's points: which row, left end, right end.
 
     Andrew's monotone chain with all rows in step: one pass over the columns, popping where the turn is not convex.
     """
-    grid, psi = grid[chosen], psi[chosen]
     count, size = psi.shape
     stack = np.zeros((count, size), dtype=int)
     top = np.zeros(count, dtype=int)
@@ -348,8 +259,7 @@ def _hull_gaps(grid: Array, psi: Array, chosen: Array) -> Gaps:
     inside = np.arange(size - 1)[None, :] < top[:, None]
     jumps = np.where(inside, np.diff(stack, axis=1), 0) > 1
     which, position = np.nonzero(jumps)
-    begin, end = (grid[which, stack[which, position + k]] for k in (0, 1))
-    return Gaps(chosen[which], begin, end, (grid[:, 1] - grid[:, 0])[which])
+    return which, grid[which, stack[which, position]], grid[which, stack[which, position + 1]]
 
 
 def _between(
@@ -371,7 +281,7 @@ def _lowest(grid: Array, rate: Array) -> Array:
     return np.asarray(grid[every, at] + np.clip(0.5 * (before - after) / bend, -1.0, 1.0) * (grid[:, 1] - grid[:, 0]))
 
 
-def _graded_nodes(row: Array, begin: Array, end: Array, count: int) -> RowNodes:
+def _gauss_nodes(row: Array, begin: Array, end: Array, count: int) -> RowNodes:
     """Gauss-Legendre nodes on both halves of each interval, graded towards its ends as the fourth power."""
     x, w = np.polynomial.legendre.leggauss(count)
     s = 0.5 * (x + 1.0)

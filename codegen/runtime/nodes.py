@@ -9,71 +9,41 @@ from scipy import special
 
 from codegen.runtime.kernel import Array
 
-FARTHEST = 9.5  # beyond it a Gaussian weighs less than 1e-19
-SMALL_LATTICE, LARGE_LATTICE = 30_000, 300_000  # nodes of lattices of which many, and few, are kept for later
-
 
 def level_count(dim: int, level: int) -> float:
     """Nodes at a level: about 1000 in three dimensions, 1.78 times more per further one, tripled per level."""
     return 1000.0 * 1.78 ** (dim - 3) * 3.0**level
 
 
-def _radius_and_spacing(dim: int, count: float) -> tuple[float, float]:
-    """Those of a lattice of about `count` nodes.
+@lru_cache(maxsize=16)
+def lattice(dim: int, count: float, seed: int, mirrored: int = 0) -> tuple[Array, Array]:
+    """About `count` nodes of a randomly shifted body-centred lattice in a ball, with normalised Gaussian weights.
 
-    They are balanced, spacing = 2 sqrt(2) pi balance / radius, so that what the ball cuts off and what the spacing
-    aliases fall together as nodes are added; the ball cuts off more in more dimensions, hence the linear balance, which
-    was tuned on softmax, linear and sigmoid in 3, 5 and 7 dimensions and affects cost only.
+    For integrands that are even in their last `mirrored` coordinates together, half of the nodes stand for all.
+
+    The trapezoid rule on a lattice converges exponentially for analytic integrands; the body-centred one samples an
+    isotropic band limit with fewer nodes than the cubic one (its dual is the denser packing D_n). Radius and spacing
+    are balanced, spacing = 2 sqrt(2) pi balance / radius, so that what the ball cuts off and what the spacing aliases
+    fall together as nodes are added; the ball cuts off more in more dimensions, hence the linear balance, which was
+    tuned on softmax, linear and sigmoid in 3, 5 and 7 dimensions and affects cost only.
     """
     balance = 0.375 + 0.075 * dim
     log_volume = 0.5 * dim * np.log(np.pi) - special.gammaln(0.5 * dim + 1.0)
     reach = 2.0 * np.sqrt(2.0) * np.pi * balance
     radius = float(np.exp((np.log(0.5 * count) + dim * np.log(reach) - log_volume) / (2 * dim)))
-    return radius, reach / radius
-
-
-def lattice_size(dim: int, count: float, mirrored: int = 0) -> float:
-    """About how many nodes `lattice` keeps of `count`."""
-    radius, _ = _radius_and_spacing(dim, count)
-    return count * min(1.0, FARTHEST / radius) ** dim / (2.0 if mirrored else 1.0)
-
-
-def lattice(dim: int, count: float, seed: int, mirrored: int = 0) -> tuple[Array, Array]:
-    """About `count` nodes of a randomly shifted body-centred lattice in a ball, with normalised Gaussian weights.
-
-    For integrands that are even in their last `mirrored` coordinates together, half of the nodes stand for all; those
-    beyond FARTHEST, which weigh nothing, are left out.
-
-    The trapezoid rule on a lattice converges exponentially for analytic integrands; the body-centred one samples an
-    isotropic band limit with fewer nodes than the cubic one (its dual is the denser packing D_n).
-    """
-    size = lattice_size(dim, count, mirrored)
-    make = _small_lattice if size <= SMALL_LATTICE else _large_lattice if size <= LARGE_LATTICE else _lattice
-    return make(dim, count, seed, mirrored)
-
-
-def _lattice(dim: int, count: float, seed: int, mirrored: int) -> tuple[Array, Array]:
-    radius, spacing = _radius_and_spacing(dim, count)
     shift = np.random.default_rng(seed).random(dim)
     shift[dim - mirrored :] = 0.0
-    halves = [_shifted_grid(dim, spacing, min(radius, FARTHEST), shift + offset, mirrored) for offset in (0.0, 0.5)]
-    nodes = np.empty((dim, sum(half[0].size for half in halves)))
-    for row, parts in zip(nodes, zip(*halves, strict=True), strict=True):
-        np.concatenate(parts, out=row)
-    weights = np.exp(-0.5 * np.einsum("dn,dn->n", nodes, nodes))
+    halves = [_shifted_grid(dim, reach / radius, radius, shift + offset, mirrored) for offset in (0.0, 0.5)]
+    nodes = np.ascontiguousarray(np.concatenate(halves, axis=1))
+    weights = np.exp(-0.5 * (nodes * nodes).sum(axis=0))
     if mirrored:
         weights[nodes[dim - mirrored] > 0.0] *= 2.0
-    weights /= weights.sum()
-    return nodes, weights
+    return nodes, weights / weights.sum()
 
 
-_small_lattice = lru_cache(maxsize=32)(_lattice)
-_large_lattice = lru_cache(maxsize=2)(_lattice)
-
-
-def _shifted_grid(dim: int, spacing: float, radius: float, shift: Array, mirrored: int) -> list[Array]:
+def _shifted_grid(dim: int, spacing: float, radius: float, shift: Array, mirrored: int) -> Array:
     """The points of spacing * (Z^dim + shift) within the radius, one coordinate at a time; no mirror images."""
-    rows: list[Array] = []
+    nodes = np.zeros((0, 1))
     squares = np.zeros(1)
     reach = int(np.ceil(radius / spacing)) + 1
     for axis in range(dim):
@@ -82,9 +52,9 @@ def _shifted_grid(dim: int, spacing: float, radius: float, shift: Array, mirrore
             line = line[line >= 0.0]
         total = squares[:, None] + (line * line)[None, :]
         kept, chosen = np.nonzero(total <= radius * radius)
-        rows = [*(row[kept] for row in rows), line[chosen]]
+        nodes = np.concatenate([nodes[:, kept], line[None, chosen]], axis=0)
         squares = total[kept, chosen]
-    return rows
+    return nodes
 
 
 def sobol(dim: int, log2_count: int, seed: int) -> tuple[Array, Array]:

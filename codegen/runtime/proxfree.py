@@ -21,10 +21,10 @@ from codegen.runtime.kernel import (
 from codegen.runtime.lengths import Setting
 from codegen.runtime.linear import pivots_of, product
 from codegen.runtime.location import WEIGHTED, Location, location_at, location_dimensions
-from codegen.runtime.nodes import lattice, lattice_size, level_count
+from codegen.runtime.nodes import lattice, level_count
 from codegen.runtime.prox import prox
 
-ADAPTING_NODES = 300.0
+ADAPTING_NODES = 1000.0
 NODE_BLOCK = 8192
 
 
@@ -48,7 +48,7 @@ class ScoreFrame(NamedTuple):
         tokens = len(law.score_mean)
         project = np.eye(tokens) - (1.0 / tokens if SHIFT_INVARIANT else 0.0)
         span = project @ law.score_factor
-        inverse = np.linalg.solve(span.T @ span, span.T) if span.size else span.T
+        inverse = np.linalg.pinv(span)
         pull = inverse[:, 1:] - inverse[:, :1] if SHIFT_INVARIANT else inverse
         return ScoreFrame(law, project @ law.score_mean, span, inverse, pull, location)
 
@@ -87,51 +87,17 @@ class Expansion(NamedTuple):
         return [*first, *last], [self.gain * s for s in self.sigmas]
 
 
-class Explicit(NamedTuple):
-    """At prox points chi: the loss expanded, the coordinates tau of the field, pivots of the Jacobian d tau / d u."""
-
-    chi: Array
-    local: Expansion
-    tau: Array
-    pivots: list[Array]
-
-
-def explicit(order: Array, setting: Setting, frame: ScoreFrame, u: Array, values: Array) -> Explicit:
-    """All that is explicit at the coordinates u of the prox point; the values' last row is the label."""
-    chi = frame.point(u)
-    local = Expansion(*setting.kernel.expansion(chi, values[:-1], values[-1], order[5], setting.params))
-    tau = u + product(order[2] * frame.pull, local.slope)
-    return Explicit(chi, local, tau, pivots_of(_jacobian(order[2], local.curvature)))
-
-
-def jacobian_scale(setting: Setting) -> float:
-    """What the product of the pivots is to be multiplied by."""
-    return float(setting.tokens) if SHIFT_INVARIANT else 1.0
-
-
 class ProxFreePoints(NamedTuple):
-    """Prox points, w_chi less its mean, w_z and y, weights with the Jacobian in them, and its lowest pivots."""
+    """Prox points, w_chi less its mean, w_z and y, weights with the Jacobian in them, and which are minimisers."""
 
     chi: Array
     deviation: Array
     w_z: Array
     y: Array
     weights: Array
-    lowest: Array
+    minimiser: Array
     local: Expansion
     slopes: tuple[Array, ...]
-
-    def sums(self) -> Array:
-        """Weighted sums: the moments of the fields, loss, loss of the residual, mass, folded mass and fold moment."""
-        weights, local = self.weights, self.local
-        moments = channel_moments(weights, self.deviation, self.w_z, self.y, *local.gains(), *self.slopes)
-        folds = (0.0, 0.0) if self.lowest.min() > 0.0 else self._folds()
-        return np.asarray(np.r_[moments, weights @ local.value, weights @ local.residual_loss, weights.sum(), *folds])
-
-    def _folds(self) -> tuple[float, float]:
-        at = np.flatnonzero(self.lowest <= 0.0)
-        folded = np.abs(self.weights[at])
-        return float(folded.sum()), float(-(folded @ self.lowest[at]))
 
 
 def _node_blocks(count: int) -> Iterator[slice]:
@@ -148,21 +114,6 @@ def _jacobian(v_k: float, curvature: Sequence[Sequence[Array]]) -> list[list[Arr
     """
     off = -1.0 / (len(curvature) + 1) if SHIFT_INVARIANT else 0.0
     return [[v_k * entry + (off + (j == 0)) for j, entry in enumerate(line)] for line in curvature]
-
-
-def _mirrored(setting: Setting) -> int:
-    """How many of a node's coordinates, the last, may change sign together."""
-    return dimensions(setting)[1] if EVEN_LOSS and not location_dimensions(setting) else 0
-
-
-def averages_of(total: Array, order: Array, setting: Setting) -> Averages:
-    """The averages that sums over all nodes amount to."""
-    moments, (value, train_loss, mass, *folds) = total[:MOMENTS], map(float, total[MOMENTS:])
-    rates = rates_from_moments(order, setting.nu, setting.noise, moments)
-    envelope = value - float(order[2] * rates[2])  # |G_chi|^2 / 2 is minus the rate of V_k
-    folded, moment = folds
-    least = 0.5 if SHIFT_INVARIANT else 1.0  # the lowest pivot where the loss is flat
-    return Averages(rates, envelope, train_loss, mass, folded, moment / least, 0.0)
 
 
 class ProxFreeChannel:
@@ -184,51 +135,60 @@ class ProxFreeChannel:
         self.last = sum(dimensions(setting))
         self.center = np.zeros(self.split)
         self.scale = np.ones(self.split)
-        score = self.zeta[: self.split]
-        self.bare = self.weights * np.exp(0.5 * np.einsum("an,an->n", score, score))  # without the scores' density
 
     def _points(self, order: Array, frame: ScoreFrame, b: slice) -> ProxFreePoints:
-        """The nodes of a block with all that is known at them; weights are without the constant `_volume`."""
-        u = self.center[:, None] + self.scale[:, None] * self.zeta[: self.split, b]
+        """The nodes of a block with all that is known at them."""
+        t = self.zeta[: self.split, b]
+        u = self.center[:, None] + self.scale[:, None] * t
+        chi = frame.point(u)
         values = product(frame.law.value_factor, self.zeta[self.split : self.last, b])
-        chi, local, tau, pivots = explicit(order, self.setting, frame, u, values)
-        density = np.exp(-0.5 * reduce(np.add, tau * tau))
-        weights = self.bare[b] * density * reduce(np.multiply, pivots)
-        lowest = reduce(np.minimum, pivots)
+        local = Expansion(*self.setting.kernel.expansion(chi, values[:-1], values[-1], order[5], self.setting.params))
+        tau = u + product(order[2] * frame.pull, local.slope)
+        pivots = pivots_of(_jacobian(order[2], local.curvature))
+        density = np.exp(-0.5 * reduce(np.add, (tau - t) * (tau + t)))
+        volume = float(np.prod(self.scale)) * (self.setting.tokens if SHIFT_INVARIANT else 1.0)
+        weights = volume * self.weights[b] * density * reduce(np.multiply, pivots)
+        minimiser = reduce(np.minimum, pivots) > 0.0
         deviation = product(frame.law.score_factor, tau)
         slopes: tuple[Array, ...] = ()
         if frame.location is not None:
             here = frame.location.at(frame.law.score_mean[:, None] + deviation, self.zeta[self.last :, b])
             weights, slopes = weights * here.value, (here.slopes,)
-        return ProxFreePoints(chi, deviation, values[:-1], values[-1], weights, lowest, local, slopes)
-
-    def _volume(self) -> float:
-        return float(np.prod(self.scale)) * jacobian_scale(self.setting)
+        return ProxFreePoints(chi, deviation, values[:-1], values[-1], weights, minimiser, local, slopes)
 
     def _frame(self, order: Array) -> ScoreFrame:
         return frame_at(order, self.setting)
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters; `search` has no meaning here."""
-        return averages_of(self._total(order, self._frame(order)), order, self.setting)
+        frame = self._frame(order)
+        total = self._total(order, frame)
+        moments, (value, train_loss, mass, folded) = total[:-4], map(float, total[-4:])
+        rates = rates_from_moments(order, self.setting.nu, self.setting.noise, moments)
+        envelope = value - float(order[2] * rates[2])  # |G_chi|^2 / 2 is minus the rate of V_k
+        return Averages(rates, envelope, train_loss, mass, folded, 0.0)
 
     def _total(self, order: Array, frame: ScoreFrame) -> Array:
-        """The sums of all nodes."""
-        total = np.zeros(MOMENTS + 5)
+        """Sums over all nodes: the moments of the fields, loss, loss of the residual, mass and folded mass."""
+        total = np.zeros(MOMENTS + 4)
         for b in _node_blocks(self.weights.size):
-            total += self._points(order, frame, b).sums()
-        return total * self._volume()
+            at = self._points(order, frame, b)
+            moments = channel_moments(at.weights, at.deviation, at.w_z, at.y, *at.local.gains(), *at.slopes)
+            losses = at.weights @ at.local.value, at.weights @ at.local.residual_loss
+            total[:MOMENTS] += moments
+            total[MOMENTS:] += *losses, at.weights.sum(), np.abs(at.weights[~at.minimiser]).sum()
+        return total
 
     @staticmethod
     def at_level(level: int, setting: Setting) -> ProxFreeChannel:
         """On the lattice of a level."""
         dim = node_dimensions(setting)
-        return ProxFreeChannel(lattice(dim, level_count(dim, level), level, _mirrored(setting)), setting)
+        mirrored = dimensions(setting)[1] if EVEN_LOSS and not location_dimensions(setting) else 0
+        return ProxFreeChannel(lattice(dim, level_count(dim, level), level, mirrored), setting)
 
     def size(self, level: int) -> float:
         """How many nodes a level has."""
-        dim = node_dimensions(self.setting)
-        return lattice_size(dim, level_count(dim, level), _mirrored(self.setting))
+        return level_count(node_dimensions(self.setting), level)
 
     def refined(self, level: int) -> ProxFreeChannel:
         """The same on the lattice of another level, centre and scale handed on."""
@@ -257,6 +217,5 @@ class ProxFreeChannel:
             at = self._points(order, frame, b)
             here = Fields(frame.law.score_mean[:, None] + at.deviation, at.w_z, at.y)
             part = _response_integrands(order, self.setting, here, at.chi)
-            total += part @ np.where(at.lowest > 0.0, at.weights, 0.0)
-        total *= self._volume()
+            total += part @ np.where(at.minimiser, at.weights, 0.0)
         return Response(total[:3], float(total[3]))

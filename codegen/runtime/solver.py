@@ -17,7 +17,6 @@ from codegen.runtime.fixedpoint import (
     Evaluation,
     Linearised,
     Problem,
-    beside,
     evaluate,
     from_free,
     iterate,
@@ -46,7 +45,7 @@ from codegen.runtime.nodes import lattice, level_count, sobol
 from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, informed_overlaps, settings_of
 from codegen.runtime.proxfree import ProxFreeChannel
 
-LARGEST_LATTICE = 1_500_000
+LARGEST_LATTICE = 1_000_000
 SCRAMBLES = 8
 LOG2_SOBOL = (11, 13)
 LOG2_FEW = 11
@@ -55,17 +54,13 @@ COVERAGE = 0.9995
 STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05
 UNCERTIFIED_JUMP = 0.01
-FOLD_WEIGHT = 10.0  # a fold of width d folds a mass of order d^3 and moves averages by d^5, the fold moment's order
+FOLD_WEIGHT = 10.0
 LEVEL_SAFETY = 1.5
 WORST_MASS = 0.05
 NEGLIGIBLE_FOLD = 1e-5
-FELT_FOLD = 1e-8
 SMOOTH_ERROR = 1e-3
-FAR_MOVE = 1e-3
-RESPONSE_NODES = 15_000
-COARSE_DEFECT = 0.02
-COARSEST_CUT = (0, 4)
 ROUNDING = 1e-13
+SAME_BRANCH = 0.03
 
 
 class Solution(NamedTuple):
@@ -132,25 +127,17 @@ def _start(init: str, task: _Task) -> Array:
     return np.array([m_k, q_k, v_k, m_v, q_v, v_v])
 
 
-def _risk_slopes(order: Array, task: _Task, steps: Array) -> Array:
-    """How the test risk changes with the free coordinates, by differences of these steps."""
-    free, slopes = to_free(order), np.zeros(6)
+def _risk_error(reach: Array, order: Array, task: _Task) -> float:
+    """Effect on the test risk of moving the fixed point by `reach`, component by component, without cancellation."""
+    free = to_free(order)
+    moved = 0.0
     base, _ = _risk(order, task)
     for i in (0, 1, 3, 4):
-        moved = free.copy()
-        moved[i] += steps[i]
-        slopes[i] = (_risk(from_free(moved), task)[0] - base) / steps[i]
-    return slopes
-
-
-def _risk_error(reach: Array, order: Array, task: _Task, slopes: Array) -> float:
-    """Effect on the test risk of moving the fixed point by `reach`, component by component, without cancellation.
-
-    Far moves get slopes of their own.
-    """
-    if not reach.max() < FAR_MOVE:
-        slopes = _risk_slopes(order, task, np.clip(np.nan_to_num(reach, nan=0.1), 1e-4, 0.1))
-    return float(np.abs(slopes) @ reach)
+        step = np.zeros(6)
+        step[i] = max(1e-4, min(reach[i], 0.1))
+        shifted, _ = _risk(from_free(free + step), task)
+        moved += abs(shifted - base) / step[i] * reach[i]
+    return moved
 
 
 def _risk(order: Array, task: _Task) -> tuple[float, float]:
@@ -174,40 +161,33 @@ def _first(channel: Channel, start: Array, task: _Task, tol: float) -> Converged
 def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
     """Refine the nodes until the fixed points of successive levels agree within the tolerance."""
     tol = _residual_tolerance(task)
-    iterations = 0
-    for level in COARSEST_CUT if channel.cuts_folds else (0,):
-        channel = channel.refined(level) if level else channel
-        channel.adapt(start)
-        rough = _first(channel, start, task, 1e-4)
-        channel.adapt(rough.last.order)
-        found = _first(channel, rough.last.order, task, 1e-7)
-        iterations += rough.iterations + found.iterations
-        usable = found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS
-        if usable:
-            break
-    if not usable:
+    channel.adapt(start)
+    found = _first(channel, start, task, 1e-4)
+    channel.adapt(found.last.order)
+    rough, found = found, _first(channel, found.last.order, task, 1e-7)
+    iterations = rough.iterations + found.iterations
+    if not (found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS):
         return _failed(found.last, iterations, channel, channel.name)
+    channel.adapt(found.last.order)
     near = linearised(channel, found.last, task.problem)
-    slopes = _risk_slopes(found.last.order, task, np.full(6, 1e-4))
-    iterations, first, seen = iterations + 6, level, channel
+    iterations, level = iterations + 6, 0
     numbers = [_numbers(found.last, task)]
     while True:
         level += 1
-        seen = channel if channel.size(level - 1) <= RESPONSE_NODES else seen
-        channel = channel.refined(level)
+        coarser, channel = channel, channel.refined(level)
         found = polish(channel, found.last.order, task.problem, near.newton, tol)
         iterations += found.iterations
         numbers.append(_numbers(found.last, task))
-        folded = 0.0 if channel.cuts_folds else FOLD_WEIGHT * found.last.averages.fold_moment
-        errors = _errors(found.last, near, slopes, task, _level_error(numbers, channel.slack), folded)
+        folded = 0.0 if channel.cuts_folds else FOLD_WEIGHT * found.last.averages.folded_mass
+        errors = _errors(found.last, near, task, _level_error(numbers, channel.slack), folded)
         error = float(errors[0])
         usable = found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS
-        enough = level >= first + 2 and error <= task.tol
+        enough = level >= 2 and error <= task.tol
         spent = channel.size(level + 1) > LARGEST_LATTICE
-        hopeless = level >= first + 2 and folded > max(task.tol, 0.5 * error)
+        hopeless = level >= 2 and folded > max(task.tol, 0.5 * error)
         if enough or spent or hopeless or not usable:
             method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {task.dimensions} dimensions"
-            seen = channel if channel.cuts_folds else seen
+            seen = channel if channel.cuts_folds else coarser
             return _State(found.last, iterations, usable, error, errors[1:], seen, method)
 
 
@@ -228,11 +208,11 @@ def _level_error(numbers: list[Array], slack: float) -> Array:
     )
 
 
-def _errors(last: Evaluation, near: Linearised, slopes: Array, task: _Task, gap: Array, folded: float) -> Array:
+def _errors(last: Evaluation, near: Linearised, task: _Task, gap: Array, folded: float) -> Array:
     """Quadrature gap, residual, folds, mass defect, failed proxes and the population average, added up, per number."""
     reach = near.reach(to_free(last.image) - to_free(last.order))
     risk, population = _risk(last.order, task)
-    moved = np.r_[_risk_error(reach, last.order, task, slopes) + population, np.abs(near.slopes) @ reach]
+    moved = np.r_[_risk_error(reach, last.order, task) + population, np.abs(near.slopes) @ reach]
     defect = folded + FOLD_WEIGHT * (abs(last.averages.mass - 1.0) + last.averages.unconverged)
     sizes = np.maximum(1.0, np.abs(np.r_[risk, reported(last, task.problem)]))
     m, q, _ = last.order.reshape(2, 3).T
@@ -263,15 +243,12 @@ def _scrambled(log2: int, seed: int, task: _Task) -> Channel:
 
 
 def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first: int = 0) -> _State:
-    """The fixed point on scrambled Sobol sets of this size, minima searched for afresh until nothing moves.
-
-    They are not searched for again where the first search found that there is one alone.
-    """
+    """The fixed point on scrambled Sobol sets of this size, minima searched for afresh until nothing moves."""
     tol = max(_residual_tolerance(task), 1e-9)
     ensemble = Ensemble([_scrambled(log2, first + s, task) for s in range(SCRAMBLES)])
     found = polish(ensemble, order, task.problem, near.newton, tol)
     iterations = found.iterations
-    for _ in range(3 if found.last.averages.jumped else 0):
+    for _ in range(3):
         last = evaluate(ensemble, found.last.order, task.problem, search=True)
         found = found._replace(last=last)
         if last.residual <= tol:
@@ -279,7 +256,7 @@ def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first:
         found = polish(ensemble, last.order, task.problem, near.newton, tol)
         iterations += found.iterations + 1
     scatter = _scatter(ensemble, found.last, near, task)
-    errors = _errors(found.last, near, _risk_slopes(found.last.order, task, np.full(6, 1e-4)), task, scatter, 0.0)
+    errors = _errors(found.last, near, task, scatter, 0.0)
     method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
     settled = found.last.residual <= max(tol, 0.1 * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
@@ -305,14 +282,12 @@ def _best_state(start: Array, task: _Task) -> _State:
     smooth = _levels(mixed_ladder(task.settings, _smooth), start, task)
     if not any(dimensions(s)[0] for s in task.settings):
         return smooth
-    folded = FOLD_WEIGHT * smooth.last.averages.fold_moment
+    folded = FOLD_WEIGHT * smooth.last.averages.folded_mass
     good = max(task.tol, min(0.5 * (smooth.error - folded), NEGLIGIBLE_FOLD * FOLD_WEIGHT))
-    cuttable = all(_cuttable(s) for s in task.settings)
     if smooth.converged and folded <= good and smooth.error <= max(task.tol, SMOOTH_ERROR):
-        jumps = cuttable and smooth.last.averages.folded_mass > FELT_FOLD
-        return smooth._replace(channel=mixed(task.settings, _cut)) if jumps else smooth
+        return smooth
     again = smooth.last.order if smooth.converged else start
-    if cuttable:
+    if all(_cuttable(s) for s in task.settings):
         cut = _levels(mixed_ladder(task.settings, _cut), again, task)
         if cut.converged:
             return min(cut, smooth, key=lambda s: s.error if s.converged else np.inf)
@@ -334,7 +309,7 @@ def _cuttable(setting: Setting) -> bool:
 
 def _cut(setting: Setting) -> Ladder:
     """The folds cut out, where there are scores."""
-    return FoldedChannel.at_level(0, setting) if dimensions(setting)[0] else _smooth(setting)
+    return FoldedChannel(0, setting) if dimensions(setting)[0] else _smooth(setting)
 
 
 def solve(
@@ -362,36 +337,24 @@ def solve(
 
 def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     """A warning when the other start ends, on coarse nodes, at a clearly lower energy."""
-    if not state.converged:
-        return []
+    channel = mixed(task.settings, _coarse)
     other = "random" if init == "informed" else "informed"
-    found = _other_branch(_start(other, task), state.last.order, task)
-    if not found.converged or beside(found.last.order, state.last.order):
+    found = iterate(channel, _start(other, task), task.problem, 1e-5, limit=100)
+    if not (found.converged and state.converged):
         return []
     # Coarse nodes move the known solution too: it is compared where they put it.
     home = iterate(mixed(task.settings, _coarse), state.last.order, task.problem, 1e-5, limit=100)
     base = (home if home.converged else state).last.order
-    if beside(found.last.order, base):
+    if np.abs(to_free(found.last.order) - to_free(base)).max() < SAME_BRANCH:
         return []
-    here, there = (_energy(mixed(task.settings, _coarse), order, task) for order in (base, found.last.order))
+    here = _energy(mixed(task.settings, _coarse), base, task)
+    there = _energy(channel, found.last.order, task)
     if there > here - 1e-3 * (abs(here) + abs(there)) or not np.isfinite(there):
         return []
     risk, _ = _risk(found.last.order, task)
     return [
         f"another branch, from the {other} start, has lower energy ({there:.4g} < {here:.4g}), test risk {risk:.4g}"
     ]
-
-
-def _other_branch(start: Array, known: Array, task: _Task) -> Converged:
-    """Where coarse nodes lead from a start; the prox decides unless nodes without it lead to the known solution."""
-    if task.dimensions <= LATTICE_DIMENSIONS:
-        smooth = mixed_ladder(task.settings, _smooth)
-        smooth.adapt(start)
-        found = iterate(smooth, start, task.problem, 1e-5, limit=100, known=known)
-        defect = found.last.averages.folded_mass + abs(found.last.averages.mass - 1.0)
-        if found.converged and defect < COARSE_DEFECT and beside(found.last.order, known):
-            return found
-    return iterate(mixed(task.settings, _coarse), start, task.problem, 1e-5, limit=100, known=known)
 
 
 def _coarse(setting: Setting) -> Channel:
@@ -498,11 +461,11 @@ def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
         smooth = ProxFreeChannel(lattice(dim, count, 0), setting)
         smooth.adapt(order)
         found = smooth.averages(order)
-        if FOLD_WEIGHT * (found.fold_moment + abs(found.mass - 1.0)) < NEGLIGIBLE_FOLD:
+        if FOLD_WEIGHT * (found.folded_mass + abs(found.mass - 1.0)) < NEGLIGIBLE_FOLD:
             return found
     if FoldedChannel.applies(setting):
-        level = max(0, round(np.log(count / level_count(dim, 0)) / np.log(3.0)))
-        return FoldedChannel(level, smooth).averages(order)
+        level = max(0, round(np.log(count / 20_000.0) / np.log(3.0)))
+        return FoldedChannel(min(level, 2), setting).averages(order)
     return ProxChannel(lattice(dim, min(count, 50_000.0), 0), setting).averages(order)
 
 

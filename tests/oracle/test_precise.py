@@ -256,7 +256,13 @@ def test_folds_that_do_not_matter_are_counted():
 
 
 def test_many_dimensions_are_refused():
-    module = SimpleNamespace(PARAMETERS=("c",), dimensions=lambda params: (2, 3 if params[0] else 1))
+    module = SimpleNamespace(
+        PARAMETERS=("c",),
+        WEIGHTED=False,
+        KERNELS=(None,),
+        Setting=lambda nu, noise, params: params,
+        dimensions=lambda params: (2, 3 if params[0] else 1),
+    )
     assert check_dimension(module, {"c": 0.0}) == 3
     with pytest.raises(Refusal, match=r"at most 3 dimensions, and here it has 5"):
         check_dimension(module, {"c": mpf(1)})
