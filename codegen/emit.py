@@ -22,7 +22,7 @@ from codegen.loading import load_source
 from codegen.lower import KernelIR, lower, parameter_symbol
 from codegen.printer import numpy_source
 from codegen.unrolled import UNROLLED_TOKENS, Value, flattened, row_symbol, unrolled
-from theory.errors import InputError
+from theory.errors import InputError, Refusal
 from theory.gaussian import FieldLaw
 from theory.location import Location
 from theory.model import ALPHA, BLOCKS, CHI_STAR, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, RESIDUAL, Y
@@ -88,6 +88,8 @@ def generate(system: SaddleSystem) -> GeneratedModule:
     """Emit the module of a derived system."""
     if system.lengths is None:
         raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
+    if not system.activation.expr.has(X):
+        raise Refusal(f"{system.activation.text} does not depend on the scores: there is no k to solve for")
     irs = {tokens: lower(system, tokens) for tokens in system.lengths.tokens}
     signature = system_signature(system)
     operations = _operations(irs)

@@ -52,8 +52,6 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
         raise InputError("tokens", None, "a number of tokens, or a distribution of it: a kernel is for one length")
     if not system.properties.smooth:
         raise Refusal(f"{system.activation.text} has kinks: the prox by Newton and the lattice rules need a smooth one")
-    if X not in system.activation.expr.free_symbols:
-        raise Refusal(f"{system.activation.text} does not depend on the scores: there is no k to solve for")
     stable = stable_form(system.activation, tokens)
     loss = loss_derivatives(stable.form, system.values)
     sums = stable.with_shifts(loss.value_definitions)
