@@ -60,14 +60,14 @@ def test_global_prox_beats_a_dense_scan(softmax):
     setting = softmax.Setting(0.5, 0.3, NONE)
     order = np.array([0.3, 0.6, 6.0, 0.5, 0.9, 2.0])
     at = softmax.fields(softmax.field_factor(order, setting), softmax.lattice(3, 1500, 0)[0])
-    chi, failed = softmax.global_prox(at.w_chi, at, (6.0, 2.0), setting)
+    chi, failed, jumped = softmax.global_prox(at.w_chi, at, (6.0, 2.0), setting)
     best = softmax.objective(chi, at, (6.0, 2.0), setting)
     direction = np.array([[1.0], [-1.0]]) / np.sqrt(2.0)
     scan = np.min(
         [softmax.objective(at.w_chi + t * direction, at, (6.0, 2.0), setting) for t in np.linspace(-15, 15, 1501)],
         axis=0,
     )
-    assert failed == 0
+    assert failed == 0 and jumped > 0
     assert (best <= scan + 1e-9).all()
 
 
