@@ -39,12 +39,14 @@ class Averages(NamedTuple):
 class Response(NamedTuple):
     """E sum of squares of dG_kk, dG_kv, dG_vv, and E of the trace of -dG_kk (the derivative form of Vh_k / alpha).
 
-    `noise` is the standard error of the gap between the two forms of Vh_k / alpha, where nodes are random.
+    Where nodes are random, `noise` is the standard error of the gap between the two forms of Vh_k / alpha, and
+    `scatter` that of the squares.
     """
 
     squares: Array
     trace: float
     noise: float = 0.0
+    scatter: Array = np.zeros(3)
 
 
 class Channel(Protocol):
@@ -204,5 +206,6 @@ class Ensemble:
         stein = [conjugates_from_rates(m.rates, 1.0)[2] for m in self.members]
         gaps = [s - r.trace for s, r in zip(stein, found)]
         noise = float(np.std(gaps, ddof=1)) / np.sqrt(len(gaps))
-        squares, trace = np.mean([r.squares for r in found], axis=0), np.mean([r.trace for r in found])
-        return Response(squares, float(trace), float(noise))
+        squares, trace = [r.squares for r in found], np.mean([r.trace for r in found])
+        scatter = np.std(squares, axis=0, ddof=1) / np.sqrt(len(found))
+        return Response(np.mean(squares, axis=0), float(trace), float(noise), scatter)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +63,7 @@ SETTLED = 0.1
 NEGLIGIBLE_FOLD = 1e-5
 SMOOTH_ERROR = 1e-3
 FAR_MOVE = 1e-3
-RESPONSE_NODES = 15_000
+RESPONSE_NODES = 20_000
 COARSE_DEFECT = 0.02
 COARSE_SAFETY = 3.0
 ROUNDING = 1e-13
@@ -89,18 +89,21 @@ class Solution(NamedTuple):
     method: str
     bayes_risk: float | None
     warnings: tuple[str, ...]
-    errors: dict[str, float]  # bounds on the order parameters, conjugates, train_loss and energy
+    errors: dict[str, float]  # bounds on the order parameters, conjugates, train_loss, energy and replicon
 
 
 class _State(NamedTuple):
-    """A fixed point on some nodes, with the bound on its error and the channel it was found on."""
+    """A fixed point on some nodes, with the bound on its error; `seen` are the channels to look at its stability on.
+
+    The last of them decides, and one before it tells how well.
+    """
 
     last: Evaluation
     iterations: int
     converged: bool
     error: float
     errors: Array
-    channel: Channel
+    seen: Sequence[Channel]
     method: str
 
 
@@ -181,15 +184,15 @@ def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
     rough, found = found, _first(channel, found.last.order, task, 1e-7)
     iterations = rough.iterations + found.iterations
     if not (found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS):
-        return _failed(found.last, iterations, channel, channel.name)
+        return _failed(found.last, iterations, [channel], channel.name)
     near = linearised(channel, found.last, task.problem)
     slopes = _risk_slopes(found.last.order, task, np.full(6, 1e-4))
-    iterations, level, seen = iterations + 6, 0, channel
+    iterations, level, seen = iterations + 6, 0, [channel]
     numbers = [_numbers(found.last, task)]
     while True:
         level += 1
-        seen = channel if channel.size(level - 1) <= RESPONSE_NODES else seen
         channel = channel.refined(level)
+        seen = [seen[-1], channel] if channel.cuts_folds or channel.size(level) <= RESPONSE_NODES else seen
         found = polish(channel, found.last.order, task.problem, near.newton, tol)
         iterations += found.iterations
         numbers.append(_numbers(found.last, task))
@@ -205,12 +208,11 @@ def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
         hopeless = level >= 2 and folded > max(task.tol, 0.5 * error)
         if enough or spent or hopeless or not usable:
             method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {task.dimensions} dimensions"
-            seen = channel if channel.cuts_folds else seen
             return _State(found.last, iterations, bool(usable and settled), error, errors[1:], seen, method)
 
 
-def _failed(last: Evaluation, iterations: int, channel: Channel, method: str) -> _State:
-    return _State(last, iterations, False, np.inf, np.full(len(REPORTED), np.inf), channel, method)
+def _failed(last: Evaluation, iterations: int, seen: Sequence[Channel], method: str) -> _State:
+    return _State(last, iterations, False, np.inf, np.full(len(REPORTED), np.inf), seen, method)
 
 
 def _numbers(last: Evaluation, task: _Task) -> Array:
@@ -244,7 +246,7 @@ def _ensemble(start: Array, task: _Task) -> _State:
     few = _scrambled(LOG2_FEW, SCRAMBLES, task)
     rough = _first(few, start, task, 1e-5)
     if not rough.converged:
-        return _failed(rough.last, rough.iterations, few, "prox, one set of Sobol nodes")
+        return _failed(rough.last, rough.iterations, [few], "prox, one set of Sobol nodes")
     near = linearised(few, rough.last, task.problem)
     iterations, order = rough.iterations + 6, rough.last.order
     for log2 in LOG2_SOBOL:
@@ -281,7 +283,7 @@ def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first:
     method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
     settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
-    return _State(last, iterations, settled, float(errors[0]), errors[1:], ensemble, method)
+    return _State(last, iterations, settled, float(errors[0]), errors[1:], [ensemble], method)
 
 
 def _scatter(ensemble: Ensemble, last: Evaluation, near: Linearised, task: _Task) -> Array:
@@ -416,18 +418,23 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
     """The Solution of a state, with stability and all warnings."""
     last = state.last
     risk, _ = _risk(last.order, task)
-    response = state.channel.response(last.order)
-    replicon, jump, shift = _stability(response, last, task)
+    responses = [channel.response(last.order) for channel in state.seen]
+    replicon, jump, shift = _stability(responses[-1], last, task)
+    replicon_error = _replicon_error(responses, last, task)
     stable = bool(replicon < STABLE_REPLICON and shift < STABLE_JUMP)
     warnings = [] if state.converged else [_not_converged(last)]
     if not state.error <= task.tol:
         warnings.append(f"error: the bound {state.error:.2g} is above the {task.tol:.2g} asked for")
-    if isinstance(state.channel, Ensemble) and shift > UNCERTIFIED_JUMP:
+    if isinstance(state.seen[-1], Ensemble) and shift > UNCERTIFIED_JUMP:
         warnings.append(
             f"jumps: the error does not cover global minima that the search missed (jump weight {jump:.3g})"
         )
     if not stable:
         warnings.append(f"replica symmetry: not to be trusted here (replicon {replicon:.3g}, jump weight {jump:.3g})")
+    if state.converged and abs(replicon - STABLE_REPLICON) < replicon_error:
+        warnings.append(
+            f"replica symmetry: the replicon {replicon:.3g} +- {replicon_error:.2g} may be on either side of 1"
+        )
     return Solution(
         test_risk=risk,
         excess_risk=risk - task.setting.noise**2,
@@ -446,7 +453,7 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
         method=state.method,
         bayes_risk=None,
         warnings=tuple(warnings + notes),
-        errors=dict(zip(REPORTED, map(float, state.errors), strict=True)),
+        errors=dict(zip(REPORTED, map(float, state.errors), strict=True)) | {"replicon": replicon_error},
     )
 
 
@@ -463,14 +470,27 @@ def _stability(response: Response, last: Evaluation, task: _Task) -> tuple[float
     1/V_k = lambda_k + Vh_k, less three standard errors where nodes are random: jumps in a Vh_k that is itself
     negligible beside the regulariser do not break anything.
     """
-    matrix = stability_matrix(last.order, task.problem.alpha, response.squares)
+    radius = _radius(response.squares, last, task)
     stein, smooth = last.conjugates[2], task.problem.alpha * response.trace
-    if not np.isfinite(matrix).all():
+    if not np.isfinite(radius):
         return np.inf, np.inf, 0.0
     gap, noise = abs(stein - smooth), task.problem.alpha * response.noise
     scale = max(abs(stein), 1e-4 / last.order[2])
-    radius = float(np.abs(np.linalg.eigvals(matrix)).max())
     return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[2])
+
+
+def _radius(squares: Array, last: Evaluation, task: _Task) -> float:
+    matrix = stability_matrix(last.order, task.problem.alpha, squares)
+    return float(np.abs(np.linalg.eigvals(matrix)).max()) if np.isfinite(matrix).all() else np.inf
+
+
+def _replicon_error(responses: Sequence[Response], last: Evaluation, task: _Task) -> float:
+    """What coarser nodes change, or a t bound from the scatter of random ones; the radius grows with the squares."""
+    finest = responses[-1]
+    quantile = float(special.stdtrit(SCRAMBLES - 1, COVERAGE))
+    radius, above = (_radius(finest.squares + t * finest.scatter, last, task) for t in (0.0, quantile))
+    levels = abs(_radius(responses[0].squares, last, task) - radius) if len(responses) > 1 else 0.0
+    return float(np.nan_to_num(LEVEL_SAFETY * levels + above - radius, nan=np.inf))
 
 
 class _Fixed:
