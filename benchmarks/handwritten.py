@@ -14,7 +14,7 @@ import numpy as np
 
 from codegen.native import FLAGS, compiler
 
-BLOCK = 8192
+BLOCK = 16384
 
 
 def folded(weight, pivot):

@@ -303,6 +303,7 @@ def validate(
     """Train attention at D/4, D/2 and D, extrapolate in 1/D and compare all seven quantities with the theory."""
     import numpy as np
 
+    from validation.controls import controls_of
     from validation.experiment import report, run
     from validation.measure import QUANTITIES
     from validation.module import GeneratedAttention
@@ -327,10 +328,12 @@ def validate(
         (dim // 4, dim // 2, dim),
         seeds,
         progress=progress,
+        controls=controls_of(attention),
     )
     fields = solution._asdict() | solution.order_parameters
     theory = {q: float(fields[q]) for q in QUANTITIES}
-    found: dict[str, Any] = report(theory, experiment, {"test_risk": solution.error})
+    errors = {**solution.errors, "test_risk": solution.error}
+    found: dict[str, Any] = report(theory, experiment, {q: errors[q] for q in QUANTITIES})
     found["dims"] = tuple(found["dims"])
     found["warnings"] = (*solution.warnings, *found["warnings"])
     found["bayes_risk"] = solution.bayes_risk

@@ -33,7 +33,7 @@ def program_digest() -> str:
     for package in ("theory", "codegen"):
         spec = find_spec(package)
         root = Path(str(spec.origin)).parent if spec else Path()
-        for path in sorted(root.rglob("*.py")):
+        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".c")):
             digest.update(str(path.relative_to(root)).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -1,11 +1,16 @@
-"""Shared set-up: `strategies` is importable, and the two profiles of hypothesis.
+"""Shared set-up: `strategies` is importable, a cache of their own for the tests, and the two profiles of hypothesis.
+
+The processes of a run share one cache folder, empty at its start, so that a module is derived once and nothing that
+an older program left in the user's cache is ever taken for a result.
 
 `ci`, the default, draws the same examples on every run. `explore` draws new ones, ten times as many in every test, and
 prints how to reproduce a failure; it is chosen by HYPOTHESIS_PROFILE=explore or --hypothesis-profile=explore.
 """
 
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from hypothesis import HealthCheck, is_hypothesis_test, settings
@@ -24,6 +29,17 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_configure(config):
+    """The processes that pytest-xdist starts inherit the folder from the one that starts them."""
+    if not hasattr(config, "workerinput"):
+        os.environ["REPLICODE_CACHE"] = config.replicode_cache = tempfile.mkdtemp(prefix="replicode-tests-")
+
+
+def pytest_unconfigure(config):
+    if folder := getattr(config, "replicode_cache", None):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(config, items):

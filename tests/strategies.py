@@ -7,7 +7,7 @@ with the language, the token algebra, lowering or the emitters that are compared
 import ast
 import operator
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 
 import mpmath
 from mpmath import mpf
@@ -31,11 +31,12 @@ __all__ = [
 ]
 
 
-@lru_cache(maxsize=1)
+@cache
 def _base():
     return derive("linear", "spiked", 2)
 
 
+@cache
 def system_of(text, tokens):
     """`derive(text, "spiked", tokens)`, the parts that do not depend on the activation being derived only once."""
     act, base = activation(text), _base()

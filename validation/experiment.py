@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import floor, isfinite
 
 import numpy as np
@@ -12,6 +12,7 @@ from theory.errors import InputError
 from theory.lengths import Lengths
 from theory.task import Task
 from validation.attention import TokenMap
+from validation.controls import CONTROLS, Controls
 from validation.measure import QUANTITIES, Risk, measure
 from validation.sampling import Array, Sampler
 from validation.scores import Scores, scores_of
@@ -68,13 +69,17 @@ class Failure:
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """values[quantity][dim] of the converged trainings in order of seed, and the failed ones."""
+    """values[quantity][dim] of the converged trainings in order of seed, and the failed ones.
+
+    variates[dim] has the control variates of the same trainings, one row each; it is empty where none were asked for.
+    """
 
     values: Mapping[str, Mapping[int, Array]]
     failures: tuple[Failure, ...]
     dims: tuple[int, ...]
     seeds: int
     root_seed: int
+    variates: Mapping[int, Array] = field(default_factory=dict)
 
 
 def run(
@@ -89,8 +94,9 @@ def run(
     progress: Progress | None = None,
     *,
     tolerance: float | None = None,
+    controls: Controls | None = None,
 ) -> Experiment:
-    """Train `seeds` times at each dimension.
+    """Train `seeds` times at each dimension, with control variates where they are asked for.
 
     The random stream of a training depends on (root_seed, dim, seed) only, so an experiment can be enlarged,
     or its parts run in any order, without changing what is already there.
@@ -99,7 +105,8 @@ def run(
     rows: dict[int, list[Mapping[str, float]]] = {dim: [] for dim in dims}
     failures: list[Failure] = []
     for done, (dim, seed) in enumerate([(dim, seed) for dim in dims for seed in range(seeds)], start=1):
-        outcome = run_one(setting, token_map, lambdas, start, risk, dim, seed, root_seed, tolerance=tolerance)
+        args = (setting, token_map, lambdas, start, risk, dim, seed, root_seed)
+        outcome = run_one(*args, tolerance=tolerance, controls=controls)
         if isinstance(outcome, Failure):
             failures.append(outcome)
         else:
@@ -108,7 +115,13 @@ def run(
             state = "not converged" if isinstance(outcome, Failure) else "trained"
             progress(done, len(dims) * seeds, f"D = {dim}, seed {seed}: {state}")
     values = {q: {dim: np.array([row[q] for row in rows[dim]]) for dim in dims} for q in QUANTITIES}
-    return Experiment(values, tuple(failures), tuple(dims), seeds, root_seed)
+    variates = {dim: _rows_of(rows[dim]) for dim in dims} if controls else {}
+    return Experiment(values, tuple(failures), tuple(dims), seeds, root_seed, variates)
+
+
+def _rows_of(rows: Sequence[Mapping[str, float]]) -> Array:
+    """The control variates of trainings, shape (trainings, controls)."""
+    return np.array([[row[name] for name in CONTROLS] for row in rows]).reshape(len(rows), len(CONTROLS))
 
 
 def run_one(
@@ -122,14 +135,16 @@ def run_one(
     root_seed: int = 0,
     *,
     tolerance: float | None = None,
+    controls: Controls | None = None,
 ) -> Mapping[str, float] | Failure:
-    """The quantities of one training, or its failure."""
+    """The quantities of one training and the control variates of its data, or its failure."""
     data_rng, start_rng = streams(root_seed, dim, seed)
     dataset = setting.sampler(dim, data_rng).draw(data_rng)
     trained = train(dataset, token_map, lambdas, start, start_rng, tolerance=tolerance)
     if not trained.converged:
         return Failure(dim, seed, trained.gradient_norm, trained.iterations)
-    return measure(dataset, trained, token_map, lambdas, risk)
+    found = measure(dataset, trained, token_map, lambdas, risk)
+    return found if controls is None else {**found, **controls.of(dataset)}
 
 
 def streams(root_seed: int, dim: int, seed: int) -> tuple[np.random.Generator, np.random.Generator]:
@@ -177,7 +192,10 @@ def report(
     }
     if not any(len(sample) > 1 for sample in experiment.values[QUANTITIES[0]].values()):
         return result | {"warnings": [*warnings, "too few converged trainings to compare anything"]}
-    comparison = compare(experiment.values, theory, theory_error, false_alarm=false_alarm, shift=shift)
+    controls = experiment.variates or None
+    comparison = compare(
+        experiment.values, theory, theory_error, variates=controls, false_alarm=false_alarm, shift=shift
+    )
     return result | {
         "trained": {q: _row(test) for q, test in comparison.tests.items()},
         "verdict": "undecided" if _failed_share(experiment) > MOST_FAILURES else comparison.verdict,
@@ -201,6 +219,7 @@ def _row(test: QuantityTest) -> dict[str, float | None]:
         "z": test.z,
         "p_value": test.p,
         "adjusted_p_value": test.adjusted_p,
+        "variance_ratio": test.gain,
     }
     return {key: _number(value) for key, value in shown.items()}
 

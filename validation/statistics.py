@@ -10,6 +10,11 @@ replicas of 8 seeds at D = 200, 400, 800, levels 0.05 and 1e-3,
     this estimator               0.99, 1.09    0.98, 1.01         1.00, 1.12
     one pooled s^2/D             1.00, 1.03    0.94, 0.89         1.10, 1.23
     weights from the variances   1.23, 1.73    1.22, 1.76         1.25, 1.77
+
+Control variates, if given, have mean zero at every D and are regressed out: a value becomes value - beta . controls,
+with one beta for all D (values and controls both fluctuate like 1/sqrt(D)), estimated from the scatter within each D.
+What beta costs is counted: its own variance in the standard error, its degrees of freedom in the variances. Where
+seeds are few only the first controls are used, one for each DEGREES_PER_CONTROL degrees of freedom.
 """
 
 from __future__ import annotations
@@ -26,19 +31,23 @@ from theory.errors import InputError
 from validation.sampling import Array
 
 Values = Mapping[int, Array]
+Variates = Mapping[int, Array]
 Verdict = Literal["agrees", "disagrees", "undecided"]
 
 FALSE_ALARM = 1e-3
 SHIFT = 0.03
 POWER = 0.9
 MOST_SEEDS = 10**7
+DEGREES_PER_CONTROL = 4
+RANK = 1e-7  # smaller singular values of the controls, relative to the largest, are rounding
 
 
 @dataclass(frozen=True)
 class Estimate:
     """The limit a of a + b/D with its standard error and degrees of freedom; slope is b (0 for a single D).
 
-    lack_of_fit is the p-value of the linear form itself, None with fewer than three dimensions.
+    lack_of_fit is the p-value of the linear form itself, None with fewer than three dimensions; gain is how many
+    times smaller the control variates made the variance of a value.
     """
 
     mean: float
@@ -47,6 +56,7 @@ class Estimate:
     slope: float
     seeds: int
     lack_of_fit: float | None
+    gain: float
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,7 @@ class QuantityTest:
     power: float
     seeds_needed: int | None
     lack_of_fit: float | None
+    gain: float
 
 
 @dataclass(frozen=True)
@@ -84,22 +95,29 @@ class Comparison:
     shift: float
 
 
-def extrapolate(values: Values) -> Estimate:
-    """Estimate of the D -> infinity limit; with a single D, of its mean, and no correction of order 1/D."""
-    dims, samples = _checked(values)
+def extrapolate(values: Values, variates: Variates | None = None) -> Estimate:
+    """Estimate of the D -> infinity limit; with a single D, of its mean, and no correction of order 1/D.
+
+    `variates` has one row of control variates for every value, the most useful first.
+    """
+    dims, raw = _checked(values)
+    fit = _regression(dims, raw, _controls(variates, dims, raw))
+    samples = fit.samples
     counts = np.array([sample.size for sample in samples], dtype=np.float64)
     means = np.array([sample.mean() for sample in samples])
     limit, slope = _coefficients(dims, counts * dims)
-    variances, dofs = _variances(dims, samples)
+    scale, dof_all = _pooled_scale(dims, samples, fit.spare)
+    variances, dofs = _variances(dims, fit, scale, dof_all)
     parts = limit**2 * variances / counts
     mean = float(limit @ means)
-    # Values that agree to the last bit still carry rounding.
-    sem = hypot(sqrt(parts.sum()), 4 * float(np.finfo(float).eps) * abs(mean))
+    # The scatter of the seeds, that of the coefficients of the controls, and the rounding of values that are all alike.
+    variance = float(parts.sum() + scale * limit @ fit.shared @ limit)
+    sem = hypot(sqrt(variance), 4 * float(np.finfo(float).eps) * abs(mean))
     weight = float((parts**2 / dofs).sum())
     dof = float(parts.sum()) ** 2 / weight if weight > 0 else float(dofs.sum())
-    b = float(slope @ means)
-    fit_p = _lack_of_fit(means - mean - b / dims, dims, samples)
-    return Estimate(mean, sem, dof, b, int(counts.max()), fit_p)
+    gain = float(_pooled_scale(dims, raw)[0] / scale) if fit.spare < 1 and scale > 0 else 1.0
+    fit_p = _lack_of_fit(means, dims, counts, fit, scale, dof_all)
+    return Estimate(mean, sem, dof, float(slope @ means), int(counts.max()), fit_p, gain)
 
 
 def _checked(values: Values) -> tuple[Array, list[Array]]:
@@ -113,6 +131,53 @@ def _checked(values: Values) -> tuple[Array, list[Array]]:
     return np.array(list(kept), dtype=np.float64), list(kept.values())
 
 
+def _controls(variates: Variates | None, dims: Array, samples: Sequence[Array]) -> list[Array]:
+    """The control variates that these seeds can bear, one array (seeds, controls) for each dimension."""
+    if variates is None:
+        return [np.empty((sample.size, 0)) for sample in samples]
+    rows = [np.asarray(variates[int(dim)], dtype=np.float64) for dim in dims]
+    shapes = [row.shape for row in rows]
+    if any(row.ndim != 2 or len(row) != s.size or row.shape[1] != rows[0].shape[1] for row, s in zip(rows, samples)):
+        raise InputError(
+            "variates", shapes, f"one row of the same length for each of {[s.size for s in samples]} values"
+        )
+    if not all(np.isfinite(row).all() for row in rows):
+        raise InputError("variates", shapes, "finite numbers")
+    borne = sum(sample.size - 1 for sample in samples) // DEGREES_PER_CONTROL
+    return [row[:, :borne] for row in rows]
+
+
+@dataclass(frozen=True, eq=False)
+class _Regression:
+    """Values with their controls regressed out.
+
+    spare is the share of the degrees of freedom that the coefficients leave; shared is the covariance that they give
+    the means at the dimensions, in units of s^2 where var = s^2/D.
+    """
+
+    samples: list[Array]
+    spare: float
+    shared: Array
+
+
+def _regression(dims: Array, samples: list[Array], controls: list[Array]) -> _Regression:
+    """One set of coefficients for all D, by least squares on the scatter about the means at each D."""
+    if controls[0].shape[1] == 0:
+        return _Regression(samples, 1.0, np.zeros((dims.size, dims.size)))
+    rows = np.concatenate([sqrt(d) * (c - c.mean(axis=0)) for d, c in zip(dims, controls)])
+    target = np.concatenate([sqrt(d) * (s - s.mean()) for d, s in zip(dims, samples)])
+    # Controls that coincide, or vanish, for some activation leave a smaller rank and nothing else.
+    sizes = np.sqrt((rows**2).sum(axis=0))
+    sizes[sizes == 0] = 1.0
+    left, singular, right = np.linalg.svd(rows / sizes, full_matrices=False)
+    kept = singular > RANK * singular[0]
+    inverse = (right[kept].T / singular[kept]) / sizes[:, None]
+    coefficients = inverse @ (left[:, kept].T @ target)
+    levers = np.array([c.mean(axis=0) for c in controls]) @ inverse
+    spare = 1 - int(kept.sum()) / sum(s.size - 1 for s in samples)
+    return _Regression([s - c @ coefficients for s, c in zip(samples, controls)], spare, levers @ levers.T)
+
+
 def _coefficients(dims: Array, weights: Array) -> tuple[Array, Array]:
     """Coefficients of the per-D means in the weighted least-squares a and b."""
     if dims.size == 1:
@@ -124,28 +189,28 @@ def _coefficients(dims: Array, weights: Array) -> tuple[Array, Array]:
     return solved[0], solved[1] * dims[0]
 
 
-def _variances(dims: Array, samples: Sequence[Array]) -> tuple[Array, Array]:
+def _variances(dims: Array, fit: _Regression, scale: float, total: float) -> tuple[Array, Array]:
     """Variance of a value at each D and its degrees of freedom; a lone seed borrows s^2/D from the others."""
-    scale, total = _pooled_scale(dims, samples)
-    variances = np.array([s.var(ddof=1) if s.size > 1 else scale / d for d, s in zip(dims, samples)])
-    dofs = np.array([s.size - 1.0 if s.size > 1 else total for s in samples])
-    return variances, dofs
+    dofs = np.array([(s.size - 1) * fit.spare if s.size > 1 else total for s in fit.samples])
+    squares = [((s - s.mean()) ** 2).sum() if s.size > 1 else scale / d * total for d, s in zip(dims, fit.samples)]
+    return np.array(squares) / dofs, dofs
 
 
-def _pooled_scale(dims: Array, samples: Sequence[Array]) -> tuple[float, float]:
+def _pooled_scale(dims: Array, samples: Sequence[Array], spare: float = 1.0) -> tuple[float, float]:
     """s^2 of var = s^2/D from all dimensions, and its degrees of freedom."""
     squares = sum(d * float(((s - s.mean()) ** 2).sum()) for d, s in zip(dims, samples))
-    dof = float(sum(s.size - 1 for s in samples))
+    dof = spare * sum(s.size - 1 for s in samples)
     return squares / dof, dof
 
 
-def _lack_of_fit(residuals: Array, dims: Array, samples: Sequence[Array]) -> float | None:
-    """p-value of the F test of the means' scatter about the fit against the pooled scatter of the seeds."""
-    scale, dof = _pooled_scale(dims, samples)
+def _lack_of_fit(means: Array, dims: Array, counts: Array, fit: _Regression, scale: float, dof: float) -> float | None:
+    """p-value of the F test of the means' scatter about a + b/D against the pooled scatter of the seeds."""
     if dims.size < 3 or scale == 0:
         return None
-    counts = np.array([s.size for s in samples])
-    statistic = float((counts * dims * residuals**2).sum()) / (dims.size - 2) / scale
+    precision = np.linalg.inv(np.diag(1 / (counts * dims)) + fit.shared)
+    design = np.stack([np.ones_like(dims), dims[0] / dims], axis=1)
+    residuals = means - design @ np.linalg.solve(design.T @ precision @ design, design.T @ precision @ means)
+    statistic = float(residuals @ precision @ residuals) / (dims.size - 2) / scale
     return float(special.fdtrc(dims.size - 2, dof, statistic))
 
 
@@ -181,11 +246,14 @@ def compare(
     theory: Mapping[str, float],
     theory_error: Mapping[str, float] | None = None,
     *,
+    variates: Variates | None = None,
     false_alarm: float = FALSE_ALARM,
     shift: float = SHIFT,
 ) -> Comparison:
     """Compare the quantities that both the values and the theory have, as one family."""
-    return compare_grid({"": values}, {"": theory}, {"": theory_error or {}}, false_alarm=false_alarm, shift=shift)
+    controls = None if variates is None else {"": variates}
+    errors = {"": theory_error or {}}
+    return compare_grid({"": values}, {"": theory}, errors, variates=controls, false_alarm=false_alarm, shift=shift)
 
 
 def compare_grid(
@@ -193,13 +261,15 @@ def compare_grid(
     theory: Mapping[str, Mapping[str, float]],
     theory_error: Mapping[str, Mapping[str, float]] | None = None,
     *,
+    variates: Mapping[str, Variates] | None = None,
     false_alarm: float = FALSE_ALARM,
     shift: float = SHIFT,
 ) -> Comparison:
     """Compare named points, each with its quantities, as ONE Holm family; tests are named "point:quantity".
 
     Within a point all quantities shift together and the best of them decides the power; the power of the grid
-    is that of its weakest point, so that "agrees" is a statement about every point.
+    is that of its weakest point, so that "agrees" is a statement about every point. The control variates of a point
+    serve all its quantities.
     """
     _check_rates(false_alarm, shift)
     pairs = [(p, q) for p in values for q in values[p] if q in theory.get(p, {})]
@@ -207,7 +277,8 @@ def compare_grid(
         raise InputError("theory", {p: list(q) for p, q in theory.items()}, "a measured quantity at every point")
     level = false_alarm / len(pairs)
     errors = theory_error or {}
-    raw = [_Raw.of(values[p][q], theory[p][q], errors.get(p, {}).get(q, 0.0)) for p, q in pairs]
+    controls = variates or {}
+    raw = [_Raw.of(values[p][q], theory[p][q], errors.get(p, {}).get(q, 0.0), controls.get(p)) for p, q in pairs]
     adjusted = holm([test.p for test in raw])
     tests = {pair: test.finished(a, level, shift) for pair, test, a in zip(pairs, raw, adjusted)}
     power, seeds = _grid_power(tests)
@@ -250,13 +321,13 @@ class _Raw:
     theory_error: float
 
     @classmethod
-    def of(cls, values: Values, theory: float, theory_error: float) -> _Raw:
+    def of(cls, values: Values, theory: float, theory_error: float, variates: Variates | None) -> _Raw:
         """The test of these values."""
         if not isfinite(theory):
             raise InputError("theory", theory, "a finite number")
         if not (isfinite(theory_error) and theory_error >= 0):
             raise InputError("theory_error", theory_error, "a finite number of at least 0")
-        return cls(extrapolate(values), theory, theory_error)
+        return cls(extrapolate(values, variates), theory, theory_error)
 
     @property
     def z(self) -> float:
@@ -309,4 +380,4 @@ class _Raw:
         e = self.estimate
         power, seeds = self._power(level, shift), self._seeds_needed(level, shift)
         known = (self.theory, self.theory_error, e.mean, e.sem, e.dof, self.z, self.p)
-        return QuantityTest(*known, adjusted_p, power, seeds, e.lack_of_fit)
+        return QuantityTest(*known, adjusted_p, power, seeds, e.lack_of_fit, e.gain)

@@ -32,7 +32,8 @@ POPULATION_LOG2 = 13
 POPULATION_COVERAGE = 0.9995
 POPULATION_BLOCK = 16384
 LARGEST_POPULATION = 2**18
-OVERLAP_LOG2 = 12
+OVERLAP_LOG2 = (12, 17)
+OVERLAP_ERROR = 1e-5
 
 
 class PopulationAverages(NamedTuple):
@@ -215,11 +216,22 @@ def _gaussian_risk(overlaps: Array, setting: Setting, tol: float) -> float:
 
 
 def _weighted_risk(overlaps: Array, setting: Setting, tol: float) -> float:
-    """The risk on the manifold, and what the cross overlaps, which are small, add to it on common Sobol nodes."""
-    m_k, q_k = overlaps[:2]
+    """The risk on the manifold, and what the cross overlaps add to it, on Sobol nodes doubled until that settles."""
     alone = setting._replace(kernel=setting.kernel._replace(share=1.0))
     on, _ = _population_risk(overlaps[:4], (alone,), tol)
-    zeta, _ = _score_nodes_twice(setting.tokens)
+    least, most = OVERLAP_LOG2
+    added = [_added_by_cross_overlaps(overlaps, setting, least)]
+    for log2 in range(least + 1, most + 1):
+        added.append(_added_by_cross_overlaps(overlaps, setting, log2))
+        if abs(added[-1] - added[-2]) <= OVERLAP_ERROR:
+            break
+    return on + added[-1]
+
+
+def _added_by_cross_overlaps(overlaps: Array, setting: Setting, log2: int) -> float:
+    """What the cross overlaps change in the risk, on common nodes: the smaller they are, the fewer do."""
+    m_k, q_k = overlaps[:2]
+    zeta, _ = _score_nodes_twice(setting.tokens, log2)
     stars, xi = np.split(zeta, 2)
     if np.isinf(setting.nu):
         stars = _winner_first(stars)
@@ -227,12 +239,12 @@ def _weighted_risk(overlaps: Array, setting: Setting, tol: float) -> float:
     weights = teacher_weight(stars, setting)
     flat = np.r_[overlaps[:4], np.zeros(3)]
     gap = _risk_terms(overlaps, setting, chi, stars) - _risk_terms(flat, setting, chi, stars)
-    return on + float(gap @ weights / weights.sum())
+    return float(gap @ weights / weights.sum())
 
 
 @lru_cache(maxsize=8)
-def _score_nodes_twice(tokens: int) -> tuple[Array, Array]:
-    return sobol(2 * tokens, OVERLAP_LOG2, 11)
+def _score_nodes_twice(tokens: int, log2: int) -> tuple[Array, Array]:
+    return sobol(2 * tokens, log2, 11)
 
 
 def _winner_first(stars: Array) -> Array:

@@ -25,7 +25,7 @@ from codegen.runtime.nodes import lattice, lattice_size, level_count
 from codegen.runtime.prox import prox
 
 ADAPTING_NODES = 300.0
-NODE_BLOCK = 8192
+NODE_BLOCK = 16384
 
 
 class ScoreFrame(NamedTuple):

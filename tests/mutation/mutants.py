@@ -509,22 +509,22 @@ CODEGEN = [
     Mutant(
         "covariance of value and label",
         "codegen/runtime/fields.py",
-        "value[0, -1] = value[-1, 0] = hidden[1, 2]",
-        "value[0, -1] = value[-1, 0] = hidden[1, 1]",
+        "hidden[1, 1], hidden[2, 2], hidden[1, 2], hidden[1, 2]",
+        "hidden[1, 1], hidden[2, 2], hidden[1, 1], hidden[1, 1]",
         gradient,
     ),
     Mutant(
         "invariant direction of the values",
         "codegen/runtime/fields.py",
-        "np.r_[np.ones(tokens), total] if total else None",
-        "np.r_[np.ones(tokens), -total] if total else None",
+        "_blind((1.0,) * tokens + (total,)) if total else None",
+        "_blind((1.0,) * tokens + (-total,)) if total else None",
         gradient,
     ),
     Mutant(
         "mean of the hidden score dropped",
         "codegen/runtime/fields.py",
-        "score_mean=np.r_[mean[0], np.zeros(tokens - 1)]",
-        "score_mean=np.r_[0.0 * mean[0], np.zeros(tokens - 1)]",
+        "score_mean[0], score[0, 0] = mean[0], hidden[0, 0]",
+        "score_mean[0], score[0, 0] = 0.0 * mean[0], hidden[0, 0]",
         gradient,
     ),
     Mutant(

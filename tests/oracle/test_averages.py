@@ -4,6 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 import sympy as sp
+from generated import module_of
 from mpmath import mpf
 
 from codegen.averages import Law
@@ -165,7 +166,7 @@ def test_a_sum_whose_body_vanishes_somewhere():
     """1 + x^2 summed is L + sum x^2, whose body x^2 must not be divided by: one token at a time against all at once."""
     text = "(1 + x**2)/sum(1 + x**2)"
     found = _factorised(text, "spiked", 2, 0.7, 0.4, 1.0)
-    module = generate(derive(text, "spiked", 2)).load()
+    module = module_of(text)
     both = module.population_averages(0.7, 0.7**2 + 0.4**2, module.settings_of(1.0, 0.0, np.array([])), 1e-10)
     assert found == pytest.approx((both.A, both.B), abs=1e-8)
 

@@ -1,5 +1,7 @@
 """The emitted NumPy functions against the interpreter of the same kernels in mpmath, at ordinary and at huge scores."""
 
+from functools import cache
+
 import mpmath
 import numpy as np
 import pytest
@@ -91,14 +93,16 @@ def _agree(found, expected, scale=1.0):
         assert abs(mpf(float(f)) - e) <= allowed
 
 
-def kernels_alone(system, written_out=True):
+@cache
+def kernels_alone(text, tokens, written_out=True):
     """The emitted kernels without the rest of the module, which costs more to derive than they do."""
+    system = system_of(text, tokens)
     ir = lower(system)
     head = "import numpy as np\nfrom scipy import special\n\n"
     head += f"TOKENS = {system.tokens}\nPARAMETERS = {ir.parameters!r}\n"
     head += f"SHIFT_INVARIANT = {system.properties.shift_invariant}\n\n"
-    tokens, first = system.tokens if written_out else None, first_token(system)
-    source = head + "\n\n".join(kernel_function(k, ir.parameters, tokens, first) for k in ir.kernels)
+    shape = tokens if written_out else None, first_token(system)
+    source = head + "\n\n".join(kernel_function(k, ir.parameters, *shape) for k in ir.kernels)
     return load_source(source, "emitted_kernels"), ir.kernels
 
 
@@ -131,25 +135,25 @@ def test_whole_modules_of_the_built_in_activations(text):
 
 @pytest.mark.parametrize("text", SMOOTH)
 def test_known_activations(text):
-    check(*kernels_alone(system_of(text, 3)), SAMPLES)
+    check(*kernels_alone(text, 3), SAMPLES)
 
 
 @pytest.mark.parametrize("text", SMOOTH)
 def test_kernels_on_whole_token_vectors(text):
     """As they are emitted for many tokens."""
-    module, kernels = kernels_alone(system_of(text, 3), written_out=False)
+    module, kernels = kernels_alone(text, 3, written_out=False)
     check(module, [k for k in kernels if k.name == "expansion"], SAMPLES[:1])
 
 
 @pytest.mark.parametrize("text", SMOOTH[:5])
 def test_one_token(text):
-    check(*kernels_alone(system_of(text, 1)), [(x[:1], w[:1], y) for x, w, y in SAMPLES])
+    check(*kernels_alone(text, 1), [(x[:1], w[:1], y) for x, w, y in SAMPLES])
 
 
 @settings(max_examples=8)
 @given(st.integers(1, 4).flatmap(lambda tokens: st.lists(samples(tokens), min_size=2, max_size=3)), activations())
 def test_random_activations(columns, text):
-    check(*kernels_alone(system_of(text, len(columns[0][0]))), columns)
+    check(*kernels_alone(text, len(columns[0][0])), columns)
 
 
 ALIKE = ["1 + mean(x)", "tanh(sum(x))", "L", "log(sum(exp(x)))"]
@@ -157,13 +161,13 @@ ALIKE = ["1 + mean(x)", "tanh(sum(x))", "L", "log(sum(exp(x)))"]
 
 @pytest.mark.parametrize("text", ALIKE)
 def test_activations_alike_at_all_tokens(text):
-    module, kernels = kernels_alone(system_of(text, 3))
+    module, kernels = kernels_alone(text, 3)
     check(module, [k for k in kernels if k.name not in ("hessian", "curvatures")], SAMPLES)
 
 
 @pytest.mark.parametrize("text", ALIKE)
 def test_curvatures_of_activations_alike_at_all_tokens(text):
-    module, kernels = kernels_alone(system_of(text, 3))
+    module, kernels = kernels_alone(text, 3)
     check(module, [k for k in kernels if k.name in ("hessian", "curvatures")], SAMPLES)
 
 
@@ -205,13 +209,13 @@ def unstabilised(monkeypatch):
 @pytest.mark.parametrize("text, columns", HUGE)
 def test_huge_scores(text, columns, unstabilised):
     system = system_of(text, 3)
-    check(kernels_alone(system)[0], unstabilised(system), columns, digits=60)
+    check(kernels_alone(text, 3)[0], unstabilised(system), columns, digits=60)
 
 
 @pytest.mark.parametrize("text, columns", HUGE)
 def test_huge_scores_of_the_activation_itself(text, columns):
     """Relative to the largest sigma, however small, short of the smallest double."""
-    module, _ = kernels_alone(system_of(text, 3))
+    module, _ = kernels_alone(text, 3)
     x = np.array([c[0] for c in columns], dtype=float).T
     found = module.sigma(x, np.array([]))
     with mpmath.workdps(60):
@@ -222,7 +226,7 @@ def test_huge_scores_of_the_activation_itself(text, columns):
 def test_the_loss_itself():
     """Once without any kernel in between, so that emitter and oracle can not err alike."""
     text = SMOOTH[-3]
-    module, _ = kernels_alone(system_of(text, 3))
+    module, _ = kernels_alone(text, 3)
     x, w, y = ([mpf(float(e)) for e in SAMPLES[1][i]] if i < 2 else mpf(float(SAMPLES[1][2])) for i in range(3))
     values = {n: mpf(float(v)) for n, v in PARAMETERS.items()}
     params = np.array([float(PARAMETERS[p]) for p in module.PARAMETERS])

@@ -6,9 +6,7 @@ import time
 
 import numpy as np
 import pytest
-
-from codegen.emit import generate
-from theory.saddle import derive
+from generated import module_of
 
 NAMES = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
 SECONDS = 15.0
@@ -16,7 +14,7 @@ SECONDS = 15.0
 
 @pytest.fixture(scope="module")
 def modules():
-    return {name: generate(derive(name, "spiked", 2)).load() for name in ("softmax", "linear", "sigmoid")}
+    return {name: module_of(name) for name in ("softmax", "linear", "sigmoid")}
 
 
 def said(found) -> bool:
@@ -97,7 +95,7 @@ def test_without_signal_the_keys_do_not_align(modules):
 
 def test_keys_that_collapse_converge():
     """Where sigma is flat at zero the keys vanish; q_k stops at rounding and V_k is still right."""
-    module = generate(derive("1/(1 + x**2)", "spiked", 2)).load()
+    module = module_of("1/(1 + x**2)")
     found = module.solve(0.4, 0.8, 0.9, 1.0, 0.04, tol=1e-4)
     assert found.converged and found.error <= 1e-4
     assert found.order_parameters["q_k"] < 1e-9
@@ -158,7 +156,7 @@ def test_population_risk_at_all_scales(modules, scale, slack, nu):
 def test_many_tokens_within_minutes_and_memory(activation):
     import resource
 
-    module = generate(derive(activation, "spiked", 32)).load()
+    module = module_of(activation, tokens=32)
     begin = time.process_time()
     found = module.solve(4.0, 4.0, 0.3, 1.0, 1.0, tol=1e-3)
     assert found.converged and found.error < 0.01

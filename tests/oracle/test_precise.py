@@ -293,13 +293,13 @@ def test_texts_have_the_places_asked_for():
 
 @pytest.mark.parametrize(("digits", "kind"), [(15, float), (30, str)])
 def test_json_numbers_are_text_above_fifteen_digits(digits, kind):
-    arguments = ["--tokens", "1", "--alpha", "1", "--nu", "2", "--lambda-v", "0.1", "--digits", str(digits), "--json"]
+    arguments = ["--tokens", "1", "--alpha", "2", "--nu", "2", "--lambda-v", "0.1", "--digits", str(digits), "--json"]
     done = CliRunner().invoke(main, ["solve", "softmax", *arguments])
     found = json.loads(done.stdout)
     assert done.exit_code == 0
     assert all(type(found[name]) is kind for name in ("test_risk", "excess_risk", "energy", "error", "residual"))
     with mpmath.workdps(40):
-        expected = ridge(mpf(1), mpf(0), mpf("0.1"))
+        expected = ridge(mpf(2), mpf(0), mpf("0.1"))
         assert abs(mpf(found["test_risk"]) - expected.pop("test_risk")) <= mpf(10) ** -digits
         for name, value in expected.items():
             assert type(found["order_parameters"][name]) is kind

@@ -90,8 +90,13 @@ SCORES = (
     (1e4, 1e4, 9998.5),
 )
 TEXTS = (*RATIOS, *ABSOLUTE, *CANCELLING)
-EVERY_LENGTH = (*RATIOS[:10], *tuple(CANCELLING)[:3])
-CASES = [*((t, 3) for t in TEXTS), *((t, tokens) for t in EVERY_LENGTH for tokens in (1, 2))]
+FEWER_TOKENS = ("exp(x)/(1 + sum(exp(x)))", "softplus(x)/sum(softplus(x))", "(1 + erf(x))/sum(1 + erf(x))")
+OFTEN = (*RATIOS[:10], *tuple(CANCELLING)[:3])
+CASES = [
+    *((t, 3) for t in TEXTS),
+    *((t, tokens) for t in FEWER_TOKENS for tokens in (1, 2)),
+    *(pytest.param(t, n, marks=pytest.mark.full) for t in OFTEN if t not in FEWER_TOKENS for n in (1, 2)),
+]
 
 
 @lru_cache

@@ -1,5 +1,7 @@
 """`residual` is the gradient of `free_energy` in all twelve unknowns, at points that solve nothing."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
@@ -33,8 +35,13 @@ def _difference(module, point, unknown, nodes, parameters):
     return (4 * near - far) / 3
 
 
+@cache
+def loaded(text, tokens):
+    return generate(system_of(text, tokens)).load()
+
+
 def check(text, tokens, point, nodes):
-    module = generate(system_of(text, tokens)).load()
+    module = loaded(text, tokens)
     parameters = {p: float(PARAMETERS[p]) for p in module.PARAMETERS}
     found = _called(module.residual, point, nodes, parameters)
     assert found.shape == (12,)
@@ -86,7 +93,7 @@ def points(draw):
     return point
 
 
-@settings(max_examples=4, phases=[Phase.explicit, Phase.generate])  # shrinking would take minutes
+@settings(max_examples=2, phases=[Phase.explicit, Phase.generate])  # shrinking would take minutes
 @given(TEXTS, st.integers(1, 2), points())
 def test_random_activations_and_points(text, tokens, point):
     check(text, tokens, point, 10 * NODES[tokens])
@@ -94,7 +101,7 @@ def test_random_activations_and_points(text, tokens, point):
 
 def test_the_order_of_the_gradient():
     """Moving one conjugate changes the entries that it multiplies, and no others of the first six."""
-    module = generate(system_of(BUILT_IN["linear"], 1)).load()
+    module = loaded(BUILT_IN["linear"], 1)
     base = _called(module.residual, POINT, 500, {})
     for i, (conjugate, factor) in enumerate(zip(CONJUGATES, (1.0, 0.5, -0.5) * 2, strict=True)):
         moved = _called(module.residual, {**POINT, conjugate: POINT[conjugate] + 0.25}, 500, {})

@@ -98,7 +98,7 @@ def test_kernels_of_known_activations(text, tokens):
     check(text, sample)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.integers(1, 4).flatmap(samples), activations())
 def test_kernels_of_random_activations(sample, text):
     check(text, sample)

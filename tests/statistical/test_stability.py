@@ -10,10 +10,9 @@ import json
 
 import numpy as np
 import pytest
+from generated import module_of
 
-from codegen.emit import generate
 from theory.errors import InputError
-from theory.saddle import derive
 from validation import discrepancy
 from validation.attention import objective
 from validation.discrepancy import RESPONSES, figure, scan
@@ -80,7 +79,7 @@ def test_a_point_called_broken_is(broken):
 
 @pytest.mark.parametrize("activation, tokens", [("linear", 3), ("softplus", 2)])
 def test_hessian_is_the_derivative_of_the_gradient(activation, tokens):
-    module = generate(derive(activation, "spiked", tokens)).load()
+    module = module_of(activation, "spiked", tokens)
     attention = GeneratedAttention(module, 1.5, NOISE, np.array([]))
     rng, _ = streams(3, 12, 0)
     dataset = attention.setting(3.0).sampler(12, rng).draw(rng)
@@ -96,7 +95,7 @@ def test_hessian_is_the_derivative_of_the_gradient(activation, tokens):
 
 def test_ridge_response_is_closed():
     """L = 1 softmax is ridge: V = 1/(lambda + alpha/(1 + V)) and T = alpha V^2/(1 + V)^2."""
-    module = generate(derive("softmax", "spiked", 1)).load()
+    module = module_of("softmax", tokens=1)
     attention = GeneratedAttention(module, 1.0, NOISE, np.array([]))
     data_rng, start_rng = streams(0, 400, 0)
     dataset = attention.setting(2.0).sampler(400, data_rng).draw(data_rng)

@@ -45,7 +45,7 @@ def assert_rate(count, trials, rate):
 )
 def test_family_false_alarm_is_the_stated_one(curvature, seeds, dims):
     # A large limit makes the power trivial, hence quick: only the alarms are looked at.
-    rng, trials, rate, family, a = np.random.default_rng(1), 2000, 0.05, "abcd", 1e4
+    rng, trials, rate, family, a = np.random.default_rng(1), 1000, 0.05, "abcd", 1e4
     b = 30.0 if len(dims) > 1 else 0.0
     alarms = 0
     for _ in range(trials):
@@ -57,10 +57,10 @@ def test_family_false_alarm_is_the_stated_one(curvature, seeds, dims):
 
 def test_single_p_values_are_uniform():
     rng = np.random.default_rng(2)
-    p = [compare(synthetic(rng, "a"), {"a": 1.0}).tests["a"].p for _ in range(1500)]
+    p = [compare(synthetic(rng, "a"), {"a": 1.0}).tests["a"].p for _ in range(1000)]
     assert stats.kstest(p, "uniform").pvalue > CHECK
     # The tails decide alarms: the KS test hardly sees them.
-    assert_rate(sum(x < 0.01 for x in p), 1500, 0.01)
+    assert_rate(sum(x < 0.01 for x in p), 1000, 0.01)
 
 
 def test_theory_error_counts_in_quadrature():
@@ -167,7 +167,7 @@ def test_power_is_the_noncentral_t_tail():
 
 @pytest.mark.parametrize("dims, seeds, dof", [((300,), 6, 5.0), (DIMS, 30, None)], ids=["one D", "three D"])
 def test_stated_power_is_realised(dims, seeds, dof):
-    rng, trials, rate = np.random.default_rng(11), 1200, 0.05
+    rng, trials, rate = np.random.default_rng(11), 800, 0.05
     sem = true_sem(0.2, seeds) if len(dims) > 1 else 0.2 / sqrt(seeds * dims[0])
     theory = {"a": 1.0, "b": 1.0}
     shift = 2.8 * sem if dof is None else 3.5 * sem
@@ -249,7 +249,7 @@ def test_a_grid_is_as_sharp_as_its_bluntest_point():
 
 
 def test_grid_false_alarm_is_the_stated_one():
-    rng, trials = np.random.default_rng(18), 1000
+    rng, trials = np.random.default_rng(18), 600
     theory = {p: {"a": 1e4, "b": 1e4} for p in "xyz"}
     alarms = 0
     for _ in range(trials):

@@ -8,7 +8,9 @@ from theory.activation import activation
 from theory.bayes import derive_bayes
 
 
-@pytest.mark.parametrize("task, steps", [("spiked", 9), ("max", 8), ("x**2/4 + x/3", 9)])
+@pytest.mark.parametrize(
+    "task, steps", [("spiked", 9), ("max", 8), pytest.param("x**2/4 + x/3", 9, marks=pytest.mark.full)]
+)
 def test_every_step_by_numbers(task, steps):
     found = bayes_derivation(activation("softmax"), derive_bayes(task), 2)
     shown = as_json(found)

@@ -38,7 +38,11 @@ def found(activation, task="spiked", tokens=None):
     return json.loads(json.dumps(as_json(derivation(derive(activation, task, tokens)))))
 
 
-@pytest.mark.parametrize(("activation", "task", "tokens"), CASES, ids=str)
+FULL = (CASES[2], CASES[3])
+EVERY = [pytest.param(*case, marks=pytest.mark.full if case in FULL else ()) for case in CASES]
+
+
+@pytest.mark.parametrize(("activation", "task", "tokens"), EVERY)
 def test_every_step_by_numbers(activation, task, tokens):
     """Steps that do not depend on the activation come again word for word; they are evaluated once."""
     shown = found(activation, task, tokens)

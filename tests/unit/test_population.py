@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
+from generated import module_of
 from scipy import stats
-
-from codegen.emit import generate
-from theory.saddle import derive
 
 FALSE_ALARM = 1e-6  # of each Monte Carlo comparison; at fixed seeds it either holds or does not
 DIM = 50
@@ -14,14 +12,7 @@ SAMPLES = 20_000
 
 @pytest.fixture(scope="module")
 def modules():
-    cache = {}
-
-    def module(text, tokens):
-        if (text, tokens) not in cache:
-            cache[text, tokens] = generate(derive(text, "spiked", tokens)).load()
-        return cache[text, tokens]
-
-    return module
+    return lambda text, tokens: module_of(text, "spiked", tokens)
 
 
 def _directions(rng, overlaps):

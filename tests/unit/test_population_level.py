@@ -155,7 +155,7 @@ TEXTS = st.sampled_from(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(TEXTS, st.sampled_from(["spiked", "max", "nu*tanh(x)"]), st.sampled_from([1, 2, 3]), st.integers(0, 40))
 def test_no_activation_beats_bayes(text, name, tokens, tenths):
     result = population(text, task=name, tokens=tokens, nu=tenths / 10)

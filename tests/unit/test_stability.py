@@ -4,8 +4,8 @@ import checker
 import numpy as np
 import pytest
 import sympy as sp
+from generated import module_of
 
-from codegen.emit import generate
 from replicode.present import as_json, as_latex, stability_derivation
 from theory.saddle import derive
 from theory.stability import RESPONSES, derive_stability, replicon_direction, stability_matrix
@@ -36,7 +36,7 @@ def test_the_replicon_is_the_spectral_radius(found):
 
 
 def test_the_generated_matrix_is_the_derived_one():
-    module = generate(derive("linear", "spiked", 2)).load()
+    module = module_of("linear")
     order, squares = np.array([0.3, 0.4, 1.7, 0.5, 0.6, 0.8]), np.array([0.2, 0.05, 0.3])
     names = {"V_k": 1.7, "V_v": 0.8, "alpha": 3.0, **dict(zip(("R_kk", "R_kv", "R_vv"), squares, strict=True))}
     expected = [float(e.subs({s: names[s.name] for s in e.free_symbols})) for e in stability_matrix()]
@@ -45,7 +45,7 @@ def test_the_generated_matrix_is_the_derived_one():
 
 
 def test_ridge_is_always_stable():
-    module = generate(derive("softmax", "spiked", 1)).load()
+    module = module_of("softmax", tokens=1)
     for alpha, penalty in ((0.3, 1e-3), (1.0, 0.1), (8.0, 2.0)):
         solution = module.solve(alpha, 1.0, 0.2, 1.0, penalty)
         v = solution.order_parameters["V_v"]
