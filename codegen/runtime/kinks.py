@@ -11,11 +11,25 @@ from itertools import product as combinations
 
 import numpy as np
 
-from codegen.runtime.channel import RATES, ProxChannel
+from codegen.runtime.channel import Averages, Channel, Ensemble, ProxChannel, Response, node_dimensions
 from codegen.runtime.fields import Fields, field_factor, fields
-from codegen.runtime.kernel import Array, channel_rates, kink_points
+from codegen.runtime.fixedpoint import (
+    WORST_CONDITION,
+    Evaluation,
+    Linearised,
+    Problem,
+    evaluate,
+    from_free,
+    reported,
+    to_free,
+)
+from codegen.runtime.kernel import Array, channel_rates, kink_points, score_law
 from codegen.runtime.lengths import Setting
 from codegen.runtime.linear import add_identity, factor, solve_factored
+from codegen.runtime.location import WEIGHTED
+from codegen.runtime.mixture import mixed
+from codegen.runtime.nodes import sobol
+from codegen.runtime.population import PopulationAverages, _one_token, _one_token_moments, _scrambled_averages
 from codegen.runtime.prox import (
     FAR,
     NEAR,
@@ -29,10 +43,31 @@ from codegen.runtime.prox import (
     block_size,
     objective,
 )
+from codegen.runtime.solver import (
+    LOG2_FEW,
+    LOG2_SOBOL,
+    SCRAMBLES,
+    _errors,
+    _failed,
+    _first,
+    _risk,
+    _scatter,
+    _State,
+    _Task,
+)
 
 NUDGE = 1e-12
 MOST_PATTERNS = 16
-INSIDE = 0.1
+DEEP_STARTS = 12
+PANEL_REACH = 13.0
+PANEL_ORDER = 16
+LOG2_COARSE = 10
+LOG2_FINE = 15
+ROUGH = 1e-3
+SETTLED = 3e-5
+NEWTON_POLISH = 8
+WIDE_STEP = 0.03
+INWARDS = (0.05, 0.15, 0.3, 0.5, 0.8)
 
 
 def kinks_of(setting: Setting) -> Array:
@@ -150,18 +185,24 @@ def _backtracked_arc(
 
 
 def global_prox(
-    start: Array, at: Fields, V: tuple[float, float], setting: Setting, scans: bool = True
+    start: Array, at: Fields, V: tuple[float, float], setting: Setting, scans: bool = True, more: int = 0
 ) -> tuple[Array, int]:
     """The best of several local minimisers, and how many samples did not converge.
 
-    Starts are a point in every piece, where the pieces are few, and those of the search for smooth activations.
+    Starts are a point in every piece, where the pieces are few, those of the search for smooth activations, and `more`
+    random ones in the ball where a better point would lie.
     """
     chi, failed = prox(start, at, V, setting)
     best = objective(chi, at, V, setting)
     reach = np.sqrt(2.0 * V[0] * np.where(np.isfinite(best), best, 1.0))
-    starts = [*_in_pieces(at.w_chi, reach, kinks_of(setting)), at.w_chi]
+    starts = [*_in_pieces(at, V, setting, reach), at.w_chi]
     if scans:
         starts += [_scan(at, V, setting, sign * reach, part) for sign in (1.0, -1.0) for part in (NEAR, FAR)]
+    rng = np.random.default_rng(more)
+    for _ in range(more):
+        away = rng.standard_normal(at.w_chi.shape)
+        radius = reach * rng.random(at.y.size) ** (1.0 / setting.tokens)
+        starts.append(at.w_chi + radius * away / np.sqrt((away * away).sum(axis=0)))
     for candidates in starts:
         other, _ = prox(candidates, at, V, setting)
         value = objective(other, at, V, setting)
@@ -170,17 +211,23 @@ def global_prox(
     return chi, failed
 
 
-def _in_pieces(w_chi: Array, reach: Array, kinks: Array) -> list[Array]:
-    """The point of every product of pieces that is next to w_chi, a little inside; none if these are too many."""
-    tokens = len(w_chi)
+def _in_pieces(at: Fields, V: tuple[float, float], setting: Setting, reach: Array) -> list[Array]:
+    """In every product of pieces the lowest of a few points, from next to w_chi inwards; none if these are too many."""
+    kinks, tokens = kinks_of(setting), setting.tokens
     if (kinks.size + 1) ** tokens > MOST_PATTERNS:
         return []
     edges = np.r_[-np.inf, kinks, np.inf]
-    nearest = []
-    for low, high in zip(edges[:-1], edges[1:]):
-        inside = np.minimum(INSIDE * reach, 0.25 * (high - low))
-        nearest.append(np.clip(w_chi, low + inside, high - inside))
-    return [np.stack([nearest[p][token] for token, p in enumerate(c)]) for c in combinations(range(len(nearest)), repeat=tokens)]
+    found = []
+    for pieces in combinations(range(kinks.size + 1), repeat=tokens):
+        low, high = (edges[np.array(pieces) + side][:, None] for side in (0, 1))
+        margin = np.minimum(INWARDS[0] * reach, 0.25 * (high - low))
+        inwards = np.where(at.w_chi - low < high - at.w_chi, 1.0, -1.0)
+        trials = [
+            np.clip(at.w_chi + fraction * reach * inwards, low + margin, high - margin) for fraction in (0.0, *INWARDS)
+        ]
+        lowest = np.argmin([objective(t, at, V, setting) for t in trials], axis=0)
+        found.append(np.choose(lowest, trials))
+    return found
 
 
 def _integrands(order: Array, setting: Setting, at: Fields, chi: Array, slopes: tuple[Array, ...] = ()) -> Array:
@@ -213,10 +260,145 @@ def _response_integrands(order: Array, setting: Setting, at: Fields, chi: Array)
 class KinkedChannel(ProxChannel):
     """The prox at nodes in w; minima are searched for at every call, since all kinks make the prox jump somewhere."""
 
+    deep = False
+
     def _prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
         at = fields(field_factor(order, self.setting), self.zeta)
         V = (float(order[2]), float(order[5]))
-        first = self.chi is None
+        scans = search or self.deep or self.chi is None
         start = at.w_chi if self.chi is None else self.chi
-        self.chi, self.failed = global_prox(start, at, V, self.setting, scans=first or search)
+        self.chi, self.failed = global_prox(start, at, V, self.setting, scans, DEEP_STARTS if self.deep else 0)
         return at, self.chi
+
+
+def _averages_of_length(m_k: float, q_k: float, setting: Setting, tol: float) -> PopulationAverages:
+    """A and B of one length: on panels that end at the kinks where one token is all there is, else on Sobol sets."""
+    if not _one_token(setting):
+        return _scrambled_averages(m_k, q_k, setting)
+    mean, *variances = (0.0, q_k, q_k) if WEIGHTED else score_law(m_k, q_k, setting.nu)
+    scales = np.sqrt(variances)
+    cuts = np.r_[(kinks_of(setting) - mean) / scales[0], kinks_of(setting) / scales[1]]
+    previous = _one_token_moments(m_k, q_k, setting, *_panels(cuts, 1.0))
+    for width in (0.5, 0.25, 0.125):
+        current = _one_token_moments(m_k, q_k, setting, *_panels(cuts, width))
+        gap = float(np.abs(current - previous).max())
+        if gap <= tol or not np.isfinite(gap):
+            break
+        previous = current
+    return PopulationAverages(float(current[0]), float(current[1]), 2.0 * gap + 1e-15)
+
+
+def _panels(cuts: Array, width: float) -> tuple[Array, Array]:
+    """Gauss-Legendre nodes, with normalised Gaussian weights, on panels of at most this width that end at the cuts."""
+    ends = np.arange(-PANEL_REACH, PANEL_REACH + width, width)
+    ends = np.unique(np.r_[ends, cuts[np.abs(cuts) < PANEL_REACH]])
+    nodes, weights = np.polynomial.legendre.leggauss(PANEL_ORDER)
+    half = 0.5 * np.diff(ends)[:, None]
+    zeta = (0.5 * (ends[1:] + ends[:-1])[:, None] + half * nodes).ravel()
+    weights = (half * weights).ravel() * np.exp(-0.5 * zeta * zeta)
+    return zeta[None, :], weights / weights.sum()
+
+
+def _scrambled(log2: int, seed: int, task: _Task) -> Channel:
+    """Every length's averages on one scrambled Sobol set."""
+    return mixed(task.settings, lambda s: KinkedChannel(sobol(node_dimensions(s), log2, seed), s))
+
+
+def _coarse(setting: Setting) -> Channel:
+    """The prox on few nodes."""
+    return KinkedChannel(sobol(node_dimensions(setting), LOG2_COARSE, 0), setting)
+
+
+def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
+    """Averages at a point that need not be a solution, on one fine set of nodes."""
+    log2 = min(int(np.log2(count)), LOG2_FINE)
+    return KinkedChannel(sobol(node_dimensions(setting), log2, 0), setting).averages(order)
+
+
+class Searched:
+    """An ensemble; what its search for minima missed is in the error."""
+
+    name = "prox"
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self.ensemble = ensemble
+
+    def averages(self, order: Array, search: bool = False) -> Averages:
+        """The mean over the members."""
+        return self.ensemble.averages(order, search)
+
+    def response(self, order: Array) -> Response:
+        """The mean over the members."""
+        return self.ensemble.response(order)
+
+
+def _best_state(start: Array, task: _Task) -> _State:
+    """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
+    few = _scrambled(LOG2_FEW, SCRAMBLES, task)
+    rough = _first(few, start, task, ROUGH)
+    if not rough.converged:
+        return _failed(rough.last, rough.iterations, few, "prox, one set of Sobol nodes")
+    iterations, last, near = rough.iterations, rough.last, None
+    for log2 in LOG2_SOBOL:
+        ensemble = Ensemble([_scrambled(log2, s, task) for s in range(SCRAMBLES)])
+        now = evaluate(ensemble, last.order, task.problem, search=True)
+        if near is None:
+            near, iterations = _wide_slopes(ensemble, now, task.problem), iterations + 2 * now.order.size
+        last, steps = _newton(ensemble, now, near, task)
+        iterations += steps
+        numbers = _scatter(ensemble, last, near, task) + _missed(ensemble, last, near, task)
+        errors = _errors(last, near, task, numbers, 0.0)
+        if errors[0] <= task.tol:
+            break
+    settled = np.isfinite(errors[0]) and last.residual <= max(SETTLED, 0.3 * float(numbers[0]))
+    method = f"prox between kinks, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
+    last = last._replace(averages=last.averages._replace(folded_mass=np.nan))
+    return _State(last, iterations, bool(settled), float(errors[0]), errors[1:], Searched(ensemble), method)
+
+
+def _newton(channel: Channel, now: Evaluation, near: Linearised, task: _Task) -> tuple[Evaluation, int]:
+    """Newton steps while they help: samples that jump leave the map of a finite set of nodes a little rough."""
+    best = now
+    for count in range(1, NEWTON_POLISH + 1):
+        if now.residual <= SETTLED or not np.isfinite(near.newton).all():
+            return best, count
+        free = to_free(now.order)
+        now = evaluate(channel, from_free(free + near.newton @ (to_free(now.image) - free)), task.problem)
+        if now.residual > 0.7 * best.residual:
+            break
+        best = now
+    best = min(best, now, key=lambda e: e.residual)
+    return evaluate(channel, best.order, task.problem, search=True), count + 1
+
+
+def _wide_slopes(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
+    """Derivatives of the map and of the reported numbers by central differences wide enough for many samples to jump."""
+    free = to_free(at.order)
+    columns, slopes = [], []
+    for i in range(free.size):
+        ends = []
+        for side in (1.0, -1.0):
+            moved = free.copy()
+            moved[i] += side * WIDE_STEP
+            now = evaluate(channel, from_free(moved), problem)
+            ends.append((to_free(now.image), reported(now, problem)))
+        columns.append((ends[0][0] - ends[1][0]) / (2.0 * WIDE_STEP))
+        slopes.append((ends[0][1] - ends[1][1]) / (2.0 * WIDE_STEP))
+    matrix = np.eye(free.size) - np.stack(columns, axis=1)
+    regular = np.isfinite(matrix).all() and np.linalg.cond(matrix) < WORST_CONDITION
+    newton = np.linalg.inv(matrix) if regular else np.full(matrix.shape, np.inf)
+    return Linearised(newton, np.stack(slopes, axis=1))
+
+
+def _missed(ensemble: Ensemble, last: Evaluation, near: Linearised, task: _Task) -> Array:
+    """How far all numbers move when one member looks for minima from many more starts, twice over for what is left."""
+    member = ensemble.channels[0]
+    found = []
+    for deep in (False, True):
+        for channel in getattr(member, "channels", [member]):
+            channel.deep = deep
+        here = evaluate(member, last.order, task.problem)
+        move = near.newton @ (to_free(here.image) - to_free(last.image))
+        risk, _ = _risk(from_free(to_free(last.order) + move), task)
+        found.append(np.r_[risk, reported(here, task.problem) + near.slopes @ move])
+    return np.asarray(2.0 * np.abs(found[1] - found[0]))
