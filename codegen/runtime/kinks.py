@@ -20,6 +20,7 @@ from codegen.runtime.fixedpoint import (
     Problem,
     evaluate,
     from_free,
+    iterate,
     reported,
     to_free,
 )
@@ -49,7 +50,6 @@ from codegen.runtime.solver import (
     SCRAMBLES,
     _errors,
     _failed,
-    _first,
     _risk,
     _scatter,
     _State,
@@ -61,9 +61,11 @@ MOST_PATTERNS = 16
 DEEP_STARTS = 12
 PANEL_REACH = 13.0
 PANEL_ORDER = 16
-LOG2_COARSE = 10
+LOG2_COARSE = 12
 LOG2_FINE = 15
 ROUGH = 1e-3
+DAMPING = 0.3
+NEWTON_REACH = 0.1
 SETTLED = 3e-5
 NEWTON_POLISH = 8
 WIDE_STEP = 0.03
@@ -335,10 +337,10 @@ class Searched:
 def _best_state(start: Array, task: _Task) -> _State:
     """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
     few = _scrambled(LOG2_FEW, SCRAMBLES, task)
-    rough = _first(few, start, task, ROUGH)
-    if not rough.converged:
-        return _failed(rough.last, rough.iterations, few, "prox, one set of Sobol nodes")
+    rough = iterate(few, start, task.problem, ROUGH, damping=DAMPING)
     iterations, last, near = rough.iterations, rough.last, None
+    if not last.residual <= NEWTON_REACH:
+        return _failed(last, iterations, few, "prox between kinks, one set of Sobol nodes")
     for log2 in LOG2_SOBOL:
         ensemble = Ensemble([_scrambled(log2, s, task) for s in range(SCRAMBLES)])
         now = evaluate(ensemble, last.order, task.problem, search=True)
