@@ -11,6 +11,7 @@ import sympy as sp
 
 from theory.activation import Activation, TokenForm
 from theory.errors import Refusal
+from theory.language import unparse
 from theory.nodes import TokenSum, X, relu
 from theory.properties import kinked_arguments
 
@@ -25,13 +26,13 @@ def kink_points(act: Activation) -> tuple[sp.Expr, ...]:
     for argument in arguments:
         slope = sp.diff(argument, X)
         if argument not in folded or argument.has(TokenSum) or slope == 0 or X in slope.free_symbols:
-            raise Refusal(f"{act.text} has kinks where {argument} = 0: {_SOLVED}")
+            raise Refusal(f"{act.text} has kinks where {unparse(argument)} = 0: {_SOLVED}")
         points.append(sp.expand(-(argument - slope * X) / slope))
     found = tuple(dict.fromkeys(points))
     form = act.token_form()
     for point in found:
         if not _continuous(form, point):
-            raise Refusal(f"{act.text} jumps, or has no finite slope or curvature, at x = {point}: {_SOLVED}")
+            raise Refusal(f"{act.text} jumps, or has no finite slope or curvature, at x = {unparse(point)}: {_SOLVED}")
     return found
 
 

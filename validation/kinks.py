@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from validation.attention import TokenMap
 from validation.sampling import Array
@@ -45,10 +46,10 @@ class Rounded:
             values[near] = cotangent[near] * slope
         return values
 
-    def _near(self, chi: Array) -> list[tuple[float, Array]]:
+    def _near(self, chi: Array) -> list[tuple[float, NDArray[np.bool_]]]:
         return [(p, near) for p in self.points if (near := np.abs(chi - p) < self.width).any()]
 
-    def _ends(self, chi: Array, point: float, near: Array) -> tuple[Array, Array, Array]:
+    def _ends(self, chi: Array, point: float, near: NDArray[np.bool_]) -> tuple[Array, Array, Array]:
         """Where in the interval the scores are, from 0 to 1; the values and the slopes at its two ends."""
         ends = np.zeros((len(chi), 2)) + point + self.width * np.array([-1.0, 1.0])
         t = (chi[near] - point + self.width) / (2.0 * self.width)

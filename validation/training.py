@@ -121,12 +121,12 @@ def train(
     The default tolerance is what the precision of the data allows: 1e-6 in double, 1e-5 in single. Kinks are rounded
     off by stages.
     """
+    objectives = [_Objective(dataset, stage, lambdas) for stage in stages(token_map)]
+    if tolerance is None:
+        tolerance = 1e-5 if objectives[0].single else 1e-6
     params, steps = start.draw(rng, dataset), 0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for stage in stages(token_map):
-            function = _Objective(dataset, stage, lambdas)
-            if tolerance is None:
-                tolerance = 1e-5 if function.single else 1e-6
+        for function in objectives:
             params, count = method.minimise(function, params, tolerance)
             steps += count
         value, gradient = function(params)

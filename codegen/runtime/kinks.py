@@ -204,7 +204,7 @@ def global_prox(
     for _ in range(more):
         away = rng.standard_normal(at.w_chi.shape)
         radius = reach * rng.random(at.y.size) ** (1.0 / setting.tokens)
-        starts.append(at.w_chi + radius * away / np.sqrt((away * away).sum(axis=0)))
+        starts.append(at.w_chi + radius * away / np.linalg.norm(away, axis=0))
     for candidates in starts:
         other, _ = prox(candidates, at, V, setting)
         value = objective(other, at, V, setting)
@@ -374,7 +374,7 @@ def _newton(channel: Channel, now: Evaluation, near: Linearised, task: _Task) ->
 
 
 def _wide_slopes(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
-    """Derivatives of the map and of the reported numbers by central differences wide enough for many samples to jump."""
+    """Derivatives of the map and of the reported numbers, by differences wide enough for many samples to jump."""
     free = to_free(at.order)
     columns, slopes = [], []
     for i in range(free.size):

@@ -129,7 +129,7 @@ def population_averages(m_k: float, q_k: float, settings: Sequence[Setting], tol
 
 
 def _averages_of_length(m_k: float, q_k: float, setting: Setting, tol: float) -> PopulationAverages:
-    """A and B of one length, nodes doubled until two shifted rules agree; in many dimensions on scrambled Sobol sets."""
+    """A and B of one length, nodes doubled until two shifted rules agree; in many dimensions on Sobol sets."""
     dim = _population_dimensions(setting)
     if dim > LATTICE_DIMENSIONS:
         return _scrambled_averages(m_k, q_k, setting)
@@ -144,7 +144,7 @@ def _averages_of_length(m_k: float, q_k: float, setting: Setting, tol: float) ->
 
 
 def _scrambled_averages(m_k: float, q_k: float, setting: Setting) -> PopulationAverages:
-    """The mean over independent sets of nodes, scrambled Sobol in many dimensions, with a t bound from their scatter."""
+    """The mean over independent sets of nodes (Sobol in many dimensions), with a t bound from their scatter."""
     sets = np.array([_sigma_moments(m_k, q_k, setting, 2**POPULATION_LOG2, s) for s in range(POPULATION_SCRAMBLES)])
     spread = float(sets.std(axis=0, ddof=1).max()) / np.sqrt(POPULATION_SCRAMBLES)
     bound = float(special.stdtrit(POPULATION_SCRAMBLES - 1, POPULATION_COVERAGE)) * spread

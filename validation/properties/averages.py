@@ -63,7 +63,10 @@ def kinked(module: ModuleType) -> bool:
 
 
 def channel(of: Subject, module: ModuleType, order: Array, physics: Physics, nodes: int) -> Any:
-    """The module's own prox-free averages on so many nodes, adapted to these order parameters; with kinks, the prox's."""
+    """The module's own prox-free averages on so many nodes, adapted to these order parameters.
+
+    With kinks, those over the fields, on fewer nodes.
+    """
     setting = module.Setting(physics.nu, physics.noise, of.values(module))
     if kinked(module):
         sobol = module.sobol(module.node_dimensions(setting), int(np.log2(nodes)) - 2, 0)
