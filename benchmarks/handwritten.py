@@ -14,7 +14,12 @@ import numpy as np
 
 from codegen.native import FLAGS, compiler
 
-BLOCK = 4096
+BLOCK = 8192
+
+
+def folded(weight, pivot):
+    """The folded mass, if anything folds."""
+    return 0.0 if pivot.min() > 0.0 else np.abs(weight[pivot <= 0.0]).sum()
 
 
 def numpy_sums(channel, order, frame):
@@ -67,7 +72,7 @@ def numpy_sums(channel, order, frame):
             0.5 * (wg @ r),
             weight @ gg,
             weight.sum(),
-            np.abs(weight[pivot <= 0.0]).sum(),
+            folded(weight, pivot),
         ]
     return total
 

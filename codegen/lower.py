@@ -56,7 +56,7 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
     sums = stable.with_shifts(loss.value_definitions)
     gain = Definition(GAIN, "scalar", system.values.field_gain)
     slopes = (*sums, gain, *_in_gain(gain, loss.gradient_definitions))
-    curved = (*slopes, *_in_gain(gain, loss.hessian_definitions))
+    curved = (*slopes, *_in_gain(gain, _of_rank_one(gain, loss.hessian_definitions)))
     value, shorter = Output("value", loss.value), Output("value", _shorter(gain, loss.value))
     slope = Output("slope", loss.gradient_x)
     curvature = Output("curvature", loss.hessian_xx, symmetric=True)
@@ -113,6 +113,23 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
 def _in_gain(gain: Definition, definitions: Sequence[Definition]) -> tuple[Definition, ...]:
     return tuple(
         Definition(d.symbol, d.kind, _shorter(gain, d.expr) if d.kind == "scalar" else d.expr) for d in definitions
+    )
+
+
+def _of_rank_one(gain: Definition, definitions: Sequence[Definition]) -> tuple[Definition, ...]:
+    """Second derivatives in the token sums as multiples of one of them, where the multiples are known by the gain.
+
+    The loss is a square over a sum: these derivatives have rank one, and what they multiply has a common factor.
+    """
+    scalars = {d.symbol: d.expr for d in definitions if d.kind == "scalar"}
+    first = next((s for s, e in scalars.items() if e != 0 and Y not in e.free_symbols), None)
+    if first is None:
+        return tuple(definitions)
+    ratios = {s: _shorter(gain, sp.cancel(e / scalars[first])) for s, e in scalars.items() if s != first}
+    known = {s: first * r for s, r in ratios.items() if r.free_symbols <= {gain.symbol, V["v"]}}
+    return tuple(
+        Definition(d.symbol, d.kind, sp.factor_terms(d.expr.xreplace(known)) if d.kind == "token" else d.expr)
+        for d in definitions
     )
 
 

@@ -163,12 +163,11 @@ def _total(loop: Any, module: ModuleType) -> Callable[..., Array]:
     def total(channel: Any, order: Array, frame: Any) -> Array:
         """The sums of `ProxFreeChannel` over all its nodes."""
         law, params = frame.law, channel.setting.params
-        given = channel.zeta, channel.weights, channel.center, channel.scale, frame.origin, frame.span
+        given = channel.zeta, channel.bare, channel.center, channel.scale, frame.origin, frame.span
         arrays = [_plain(a) for a in (*given, law.value_factor, frame.pull, law.score_factor, params)]
-        volume = float(np.prod(channel.scale)) * (channel.setting.tokens if module.SHIFT_INVARIANT else 1.0)
         score, value = module.dimensions(channel.setting)
         size = channel.weights.size
-        what = _ProxFree(size, size, *_pointers(arrays), order[2], order[5], volume, score, value)
+        what = _ProxFree(size, size, *_pointers(arrays), order[2], order[5], channel._volume(), score, value)
         sums = np.empty(module.MOMENTS + 4)
         loop(ctypes.byref(what), *_pointers([sums]))
         return sums

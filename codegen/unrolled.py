@@ -16,6 +16,7 @@ from codegen.ir import Kernel, Output
 from theory.tokens import Definition, OuterProducts
 
 UNROLLED_TOKENS = 4
+LARGEST_LEAD = 700  # of an exponent over another's: exp of it is finite, and the other's share below rounding
 
 Value: TypeAlias = Any  # an expression, one per token, or rows of expressions; SymPy's are untyped
 
@@ -49,20 +50,54 @@ def unrolled(kernel: Kernel, tokens: int, first: int = 0) -> StraightLine:
         return expr.xreplace(rows[token]).xreplace(copies)
 
     def assign(symbol: sp.Symbol, expr: sp.Expr) -> None:
-        if expr.is_Symbol or expr.is_Number:
+        if expr.is_Number or (-expr if expr.could_extract_minus_sign() else expr).is_Symbol:
             copies[symbol] = expr
         else:
             assignments.append((symbol, expr))
 
+    shift = _free_shift(kernel) if tokens == 2 else None
     for statement in kernel.statements:
         if statement.kind == "token":
             for token in range(tokens):
-                assign(rows[token][statement.symbol], at(statement.expr, token))
+                expr = at(statement.expr, token)
+                capped = shift in statement.expr.free_symbols and expr != 1
+                assign(rows[token][statement.symbol], sp.exp(sp.Min(expr.args[0], LARGEST_LEAD)) if capped else expr)
+        elif statement.symbol == shift:
+            copies[statement.symbol] = at(statement.expr, 0)
         else:
             assign(statement.symbol, _reduced(statement, [at(statement.expr, t) for t in range(tokens)]))
     outputs = {o.name: _entries(o, at, tokens, first) for o in kernel.outputs}
     outputs = {name: value if name in _TOKENWISE else _plain(kernel, value, name) for name, value in outputs.items()}
-    return StraightLine(_needed(assignments, outputs), outputs)
+    return StraightLine(_inverted(_needed(assignments, outputs)), outputs)
+
+
+def _free_shift(kernel: Kernel) -> sp.Symbol | None:
+    """The shift of exponentials that are divided by their own sum before anything else; it may be any number.
+
+    Of two tokens, that of the first is as good as the larger: one exponential is 1 and the other is capped.
+    """
+    shifts = [s.symbol for s in kernel.statements if s.kind == "max"]
+    powers = [s for s in kernel.statements if shifts and shifts[0] in s.expr.free_symbols]
+    if len(shifts) != 1 or [s.kind for s in powers] != ["token"] or any(s.symbol == shifts[0] for s in powers):
+        return None
+    (power,) = powers
+    total = next((s.symbol for s in kernel.statements if s.kind == "sum" and s.expr == power.symbol), None)
+    if total is None or power.expr.func != sp.exp or sp.diff(power.expr.args[0], shifts[0]) != -1:
+        return None
+    others = [e for e in kernel.expressions() if e.free_symbols & {power.symbol, total}]
+    normalised = [e for e in others if e in (power.symbol, power.symbol / total)]
+    return shifts[0] if len(others) == len(normalised) == 2 else None
+
+
+def _inverted(assignments: tuple[tuple[sp.Symbol, sp.Expr], ...]) -> tuple[tuple[sp.Symbol, sp.Expr], ...]:
+    """A name that is divided by more than once is inverted once."""
+    divided = [p for _, e in assignments for p in e.atoms(sp.Pow) if p.base.is_Symbol and p.exp == -1]
+    inverses = {p: sp.Symbol(f"inverse_{p.base.name}", real=True) for p in divided if divided.count(p) > 1}
+    found: list[tuple[sp.Symbol, sp.Expr]] = []
+    for symbol, expr in assignments:
+        found.append((symbol, expr.xreplace(inverses)))
+        found += [(inverse, p) for p, inverse in inverses.items() if p.base == symbol]
+    return tuple(found)
 
 
 _TOKENWISE = ("slope", "sigmas")

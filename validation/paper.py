@@ -127,6 +127,7 @@ def solved(points: Iterable[Point], folder: Path) -> dict[str, dict[str, Any]]:
             fields = solution._asdict() | solution.order_parameters
             kept = ("error", "converged", "rs_stable", "replicon", "jump_weight")
             entry = {name: fields[name] for name in (*QUANTITIES, *kept)} | {"warnings": list(solution.warnings)}
+            entry["errors"] = {**solution.errors, "test_risk": solution.error}
             records.add(key, {**entry, "seconds": time.perf_counter() - begin})
             _say(f"solved {point.name}: {records.lines[key]['seconds']:.0f} s")
         found[point.name] = records.lines[key]
@@ -189,7 +190,7 @@ def table(points: Sequence[Point], folder: Path, size: float = SIZE, seeds: int 
         for name, lines in records.items()
     }
     failures = sum(entry["values"] is None for lines in records.values() for entry in lines)
-    errors = {name: dict.fromkeys(QUANTITIES, entry["error"]) for name, entry in theory.items()}
+    errors = {name: {q: entry["errors"][q] for q in QUANTITIES} for name, entry in theory.items()}
     comparison = compare_grid(values, theory, errors, false_alarm=FALSE_ALARM, shift=SHIFT)
     rows = [_row(point, dims[point.name], theory[point.name], comparison) for point in points]
     header = "| point | D | stable | theory | trained | z | largest abs z | smallest adjusted p |"

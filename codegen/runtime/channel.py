@@ -22,7 +22,10 @@ RATES = 6
 
 
 class Averages(NamedTuple):
-    """dE[M]/d(m_k, q_k, V_k, m_v, q_v, V_v), E[M], E[loss], and what went wrong on the way."""
+    """dE[M]/d(m_k, q_k, V_k, m_v, q_v, V_v), E[M], E[loss], and what went wrong on the way.
+
+    `jumped` is the share of samples for which the last search found a better minimum than that followed.
+    """
 
     rates: Array
     envelope: float
@@ -30,17 +33,20 @@ class Averages(NamedTuple):
     mass: float
     folded_mass: float
     unconverged: float
+    jumped: float = 0.0
 
 
 class Response(NamedTuple):
     """E sum of squares of dG_kk, dG_kv, dG_vv, and E of the trace of -dG_kk (the derivative form of Vh_k / alpha).
 
-    `noise` is the standard error of the gap between the two forms of Vh_k / alpha, where nodes are random.
+    Where nodes are random, `noise` is the standard error of the gap between the two forms of Vh_k / alpha, and
+    `scatter` that of the squares.
     """
 
     squares: Array
     trace: float
     noise: float = 0.0
+    scatter: Array = np.zeros(3)
 
 
 class Channel(Protocol):
@@ -117,6 +123,7 @@ class ProxChannel:
         self.setting = setting
         self.chi: Array | None = None
         self.failed = 0
+        self.jumped = 0
 
     @staticmethod
     def at_level(level: int, setting: Setting) -> ProxChannel:
@@ -138,11 +145,11 @@ class ProxChannel:
     def _prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
         at = fields(field_factor(order, self.setting), self.zeta)
         V = (float(order[2]), float(order[5]))
-        if self.chi is None:
-            self.chi, self.failed = global_prox(at.w_chi, at, V, self.setting)
+        if self.chi is None or search:
+            start = at.w_chi if self.chi is None else self.chi
+            self.chi, self.failed, self.jumped = global_prox(start, at, V, self.setting)
         else:
-            move = global_prox if search else prox
-            self.chi, self.failed = move(self.chi, at, V, self.setting)
+            self.chi, self.failed = prox(self.chi, at, V, self.setting)
         return at, self.chi
 
     def averages(self, order: Array, search: bool = False) -> Averages:
@@ -152,9 +159,9 @@ class ProxChannel:
         for b, weights, slopes in self._weighted(order, at):
             total += _integrands(order, self.setting, at.at(b), chi[:, b], slopes) @ weights
             mass += float(weights.sum())
-        failed = self.failed / self.weights.size
+        failed, jumped = (count / self.weights.size for count in (self.failed, self.jumped))
         total /= mass
-        return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), 1.0, 0.0, failed)
+        return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), 1.0, 0.0, failed, jumped)
 
     def _weighted(self, order: Array, at: Fields) -> Iterator[tuple[slice, Array, tuple[Array, ...]]]:
         """Blocks with their weights, the hidden location's included, and the slopes of its logarithm."""
@@ -199,5 +206,6 @@ class Ensemble:
         stein = [conjugates_from_rates(m.rates, 1.0)[2] for m in self.members]
         gaps = [s - r.trace for s, r in zip(stein, found)]
         noise = float(np.std(gaps, ddof=1)) / np.sqrt(len(gaps))
-        squares, trace = np.mean([r.squares for r in found], axis=0), np.mean([r.trace for r in found])
-        return Response(squares, float(trace), float(noise))
+        squares, trace = [r.squares for r in found], np.mean([r.trace for r in found])
+        scatter = np.std(squares, axis=0, ddof=1) / np.sqrt(len(found))
+        return Response(np.mean(squares, axis=0), float(trace), float(noise), scatter)

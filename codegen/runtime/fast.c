@@ -77,9 +77,7 @@ INLINE void prox_free_loop(const ProxFree *restrict p, double *restrict totals, 
         double loss_value, slope[ROWS + 1], sigmas[TOKENS], gain, residual_loss, curvature[ROWS*ROWS + 1], pivots[ROWS + 1];
         double exponent = 0.0;
         for (int a = 0; a < score; a++) {
-            const double t = zeta[a*stride + i];
-            exponent += t*t;
-            u[a] = center[a] + scale[a]*t;
+            u[a] = center[a] + scale[a]*zeta[a*stride + i];
         }
         for (int l = 0; l < TOKENS; l++) {
             chi[l] = origin[l];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -30,29 +31,29 @@ def field_factor(order: Array, setting: Setting) -> FieldFactor:
     tokens, total = setting.tokens, setting.row_sum
     mean, hidden = hidden_law(order, setting.nu, setting.noise)
     _, idle = idle_law(order)
-    score = np.diag(np.r_[hidden[0, 0], np.full(tokens - 1, idle[0, 0])])
-    value = np.diag(np.r_[hidden[1, 1], np.full(tokens - 1, idle[1, 1]), hidden[2, 2]])
-    value[0, -1] = value[-1, 0] = hidden[1, 2]
+    score_mean, score, value = np.zeros(tokens), idle[0, 0] * np.eye(tokens), idle[1, 1] * np.eye(tokens + 1)
+    score_mean[0], score[0, 0] = mean[0], hidden[0, 0]
+    value[0, 0], value[-1, -1], value[0, -1], value[-1, 0] = hidden[1, 1], hidden[2, 2], hidden[1, 2], hidden[1, 2]
     return FieldFactor(
-        score_mean=np.r_[mean[0], np.zeros(tokens - 1)],
-        score_factor=reduced_factor(score, np.ones(tokens) if SHIFT_INVARIANT else None),
-        value_factor=reduced_factor(value, np.r_[np.ones(tokens), total] if total else None),
+        score_mean=score_mean,
+        score_factor=reduced_factor(score, _blind((1.0,) * tokens) if SHIFT_INVARIANT else None),
+        value_factor=reduced_factor(value, _blind((1.0,) * tokens + (total,)) if total else None),
     )
 
 
-def reduced_factor(covariance: Array, invariant: Array | None) -> Array:
-    """F with F F^T the covariance, or, given an invariant direction, that of E[field | all functionals blind to it]."""
-    jitter = np.eye(len(covariance)) * (1e-60 + 1e-14 * np.diag(covariance).max())
-    if invariant is None:
-        return np.asarray(np.linalg.cholesky(covariance + jitter))
-    blind = _complement(invariant)
-    cross = (covariance + jitter) @ blind.T
+def reduced_factor(covariance: Array, blind: Array | None) -> Array:
+    """F with F F^T the covariance, or, given the functionals blind to an invariance, that of E[field | them]."""
+    jittered = covariance + np.eye(len(covariance)) * (1e-60 + 1e-14 * covariance.diagonal().max())
+    if blind is None:
+        return np.asarray(np.linalg.cholesky(jittered))
+    cross = jittered @ blind.T
     return np.asarray(np.linalg.solve(np.linalg.cholesky(blind @ cross), cross.T).T)
 
 
-def _complement(direction: Array) -> Array:
+@lru_cache(maxsize=64)
+def _blind(direction: tuple[float, ...]) -> Array:
     """Rows spanning the functionals that vanish on `direction` (whose first entry is not zero)."""
-    return np.asarray(np.c_[-direction[1:] / direction[0], np.eye(len(direction) - 1)])
+    return np.column_stack([-np.array(direction[1:]) / direction[0], np.eye(len(direction) - 1)])
 
 
 class Fields(NamedTuple):

@@ -14,6 +14,7 @@ from codegen.runtime.inputs import CONJUGATE_NAMES, ORDER_NAMES
 from codegen.runtime.kernel import Array, conjugates_from_rates, free_energy_value, prior_update
 
 MEMORY = 6
+BESIDE = 0.03
 LARGEST_GROWTH = 4.0
 WORST_CONDITION = 1e12
 SMALLEST_SPREAD = 1e-12
@@ -91,9 +92,18 @@ def mapped(averages: Averages, order: Array, problem: Problem) -> Evaluation:
 
 
 def iterate(
-    channel: Channel, start: Array, problem: Problem, tol: float, limit: int = 120, damping: float = 1.0
+    channel: Channel,
+    start: Array,
+    problem: Problem,
+    tol: float,
+    limit: int = 120,
+    damping: float = 1.0,
+    known: Array | None = None,
 ) -> Converged:
-    """Anderson-accelerated fixed-point iteration from `start`; convergence is judged on the undamped residual."""
+    """Anderson-accelerated fixed-point iteration from `start`; convergence is judged on the undamped residual.
+
+    It also ends where it has come next to a `known` fixed point.
+    """
     free = to_free(start)
     points: list[Array] = []
     gaps: list[Array] = []
@@ -102,7 +112,7 @@ def iterate(
         now = evaluate(channel, from_free(free), problem)
         if not np.isfinite(now.image).all() or runaways(now.order):
             return Converged(now, count, False)
-        if now.residual <= tol:
+        if now.residual <= tol or (known is not None and beside(now.order, known)):
             return Converged(now, count, True)
         gap = to_free(now.image) - free
         if now.residual > 3.0 * best:
@@ -111,6 +121,11 @@ def iterate(
         points, gaps = [*points[1 - MEMORY :], free], [*gaps[1 - MEMORY :], gap]
         free = np.clip(_mixed(points, gaps, damping if now.residual < 0.1 else 0.5 * damping), -600.0, 600.0)
     return Converged(now, limit, False)
+
+
+def beside(order: Array, known: Array) -> bool:
+    """Whether two points are so close that fixed points there, where f is stationary, have about the same energy."""
+    return bool(np.abs(to_free(order) - to_free(known)).max() < BESIDE)
 
 
 def _mixed(points: list[Array], gaps: list[Array], damping: float) -> Array:
@@ -130,7 +145,7 @@ def reported(at: Evaluation, problem: Problem) -> Array:
     """The numbers that a solution reports besides the test risk: REPORTED."""
     averages = at.averages
     energy = free_energy_value(at.order, at.conjugates, *problem, averages.envelope)
-    return np.asarray(np.r_[at.order, at.conjugates, averages.train_loss, energy])
+    return np.concatenate([at.order, at.conjugates, [averages.train_loss, energy]])
 
 
 class Linearised(NamedTuple):

@@ -15,6 +15,7 @@ from codegen.runtime.channel import Averages, Channel, Ensemble, ProxChannel, Re
 from codegen.runtime.fields import Fields, field_factor, fields
 from codegen.runtime.fixedpoint import (
     WORST_CONDITION,
+    Converged,
     Evaluation,
     Linearised,
     Problem,
@@ -50,7 +51,9 @@ from codegen.runtime.solver import (
     SCRAMBLES,
     _errors,
     _failed,
+    _on_coarse,
     _risk,
+    _risk_slopes,
     _scatter,
     _State,
     _Task,
@@ -66,7 +69,7 @@ LOG2_FINE = 15
 ROUGH = 1e-3
 DAMPING = 0.3
 NEWTON_REACH = 0.1
-SETTLED = 3e-5
+KINK_SETTLED = 3e-5
 NEWTON_POLISH = 8
 WIDE_STEP = 0.03
 INWARDS = (0.05, 0.15, 0.3, 0.5, 0.8)
@@ -188,14 +191,14 @@ def _backtracked_arc(
 
 def global_prox(
     start: Array, at: Fields, V: tuple[float, float], setting: Setting, scans: bool = True, more: int = 0
-) -> tuple[Array, int]:
-    """The best of several local minimisers, and how many samples did not converge.
+) -> tuple[Array, int, int]:
+    """The best of several local minimisers, how many samples did not converge, and how many left that of `start`.
 
     Starts are a point in every piece, where the pieces are few, those of the search for smooth activations, and `more`
     random ones in the ball where a better point would lie.
     """
     chi, failed = prox(start, at, V, setting)
-    best = objective(chi, at, V, setting)
+    best, left = objective(chi, at, V, setting), np.zeros(at.y.shape, dtype=bool)
     reach = np.sqrt(2.0 * V[0] * np.where(np.isfinite(best), best, 1.0))
     starts = [*_in_pieces(at, V, setting, reach), at.w_chi]
     if scans:
@@ -210,7 +213,8 @@ def global_prox(
         value = objective(other, at, V, setting)
         better = value < best - 1e-10 * (1e-3 + np.abs(best))
         chi[:, better], best[better] = other[:, better], value[better]
-    return chi, failed
+        left |= better
+    return chi, failed, int(left.sum())
 
 
 def _in_pieces(at: Fields, V: tuple[float, float], setting: Setting, reach: Array) -> list[Array]:
@@ -269,7 +273,8 @@ class KinkedChannel(ProxChannel):
         V = (float(order[2]), float(order[5]))
         scans = search or self.deep or self.chi is None
         start = at.w_chi if self.chi is None else self.chi
-        self.chi, self.failed = global_prox(start, at, V, self.setting, scans, DEEP_STARTS if self.deep else 0)
+        more = DEEP_STARTS if self.deep else 0
+        self.chi, self.failed, self.jumped = global_prox(start, at, V, self.setting, scans, more)
         return at, self.chi
 
 
@@ -311,6 +316,11 @@ def _coarse(setting: Setting) -> Channel:
     return KinkedChannel(sobol(node_dimensions(setting), LOG2_COARSE, 0), setting)
 
 
+def _other_branch(start: Array, known: Array, task: _Task) -> Converged:
+    """Where few nodes lead from a start; without the prox there are none."""
+    return _on_coarse(start, task, known)
+
+
 def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
     """Averages at a point that need not be a solution, on one fine set of nodes."""
     log2 = min(int(np.log2(count)), LOG2_FINE)
@@ -340,7 +350,7 @@ def _best_state(start: Array, task: _Task) -> _State:
     rough = iterate(few, start, task.problem, ROUGH, damping=DAMPING)
     iterations, last, near = rough.iterations, rough.last, None
     if not last.residual <= NEWTON_REACH:
-        return _failed(last, iterations, few, "prox between kinks, one set of Sobol nodes")
+        return _failed(last, iterations, [few], "prox between kinks, one set of Sobol nodes")
     for log2 in LOG2_SOBOL:
         ensemble = Ensemble([_scrambled(log2, s, task) for s in range(SCRAMBLES)])
         now = evaluate(ensemble, last.order, task.problem, search=True)
@@ -349,20 +359,20 @@ def _best_state(start: Array, task: _Task) -> _State:
         last, steps = _newton(ensemble, now, near, task)
         iterations += steps
         numbers = _scatter(ensemble, last, near, task) + _missed(ensemble, last, near, task)
-        errors = _errors(last, near, task, numbers, 0.0)
+        errors = _errors(last, near, _risk_slopes(last.order, task, np.full(6, WIDE_STEP)), task, numbers, 0.0)
         if errors[0] <= task.tol:
             break
-    settled = np.isfinite(errors[0]) and last.residual <= max(SETTLED, 0.3 * float(numbers[0]))
+    settled = np.isfinite(errors[0]) and last.residual <= max(KINK_SETTLED, 0.3 * float(numbers[0]))
     method = f"prox between kinks, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
     last = last._replace(averages=last.averages._replace(folded_mass=np.nan))
-    return _State(last, iterations, bool(settled), float(errors[0]), errors[1:], Searched(ensemble), method)
+    return _State(last, iterations, bool(settled), float(errors[0]), errors[1:], [Searched(ensemble)], method)
 
 
 def _newton(channel: Channel, now: Evaluation, near: Linearised, task: _Task) -> tuple[Evaluation, int]:
     """Newton steps while they help: samples that jump leave the map of a finite set of nodes a little rough."""
     best = now
     for count in range(1, NEWTON_POLISH + 1):
-        if now.residual <= SETTLED or not np.isfinite(near.newton).all():
+        if now.residual <= KINK_SETTLED or not np.isfinite(near.newton).all():
             return best, count
         free = to_free(now.order)
         now = evaluate(channel, from_free(free + near.newton @ (to_free(now.image) - free)), task.problem)

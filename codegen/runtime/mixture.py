@@ -28,7 +28,9 @@ class Mixture:
         """The mean over the lengths."""
         found = [c.response(order) for c in self.channels]
         squares, trace = (np.tensordot(self.shares, [getattr(r, f) for r in found], 1) for f in ("squares", "trace"))
-        return Response(squares, float(trace), float(np.hypot.reduce(self.shares * [r.noise for r in found])))
+        noise, scatter = ([getattr(r, f) for r in found] for f in ("noise", "scatter"))
+        total = np.hypot.reduce(self.shares[:, None] * scatter, axis=0)
+        return Response(squares, float(trace), float(np.hypot.reduce(self.shares * noise)), total)
 
 
 class MixedLadder(Mixture):

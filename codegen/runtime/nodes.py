@@ -9,13 +9,14 @@ from scipy import special
 
 from codegen.runtime.kernel import Array
 
+SMALL_LATTICE, LARGE_LATTICE = 30_000, 300_000  # nodes of lattices of which many, and few, are kept for later
+
 
 def level_count(dim: int, level: int) -> float:
     """Nodes at a level: about 1000 in three dimensions, 1.78 times more per further one, tripled per level."""
     return 1000.0 * 1.78 ** (dim - 3) * 3.0**level
 
 
-@lru_cache(maxsize=16)
 def lattice(dim: int, count: float, seed: int, mirrored: int = 0) -> tuple[Array, Array]:
     """About `count` nodes of a randomly shifted body-centred lattice in a ball, with normalised Gaussian weights.
 
@@ -27,6 +28,17 @@ def lattice(dim: int, count: float, seed: int, mirrored: int = 0) -> tuple[Array
     fall together as nodes are added; the ball cuts off more in more dimensions, hence the linear balance, which was
     tuned on softmax, linear and sigmoid in 3, 5 and 7 dimensions and affects cost only.
     """
+    size = lattice_size(count, mirrored)
+    make = _small_lattice if size <= SMALL_LATTICE else _large_lattice if size <= LARGE_LATTICE else _lattice
+    return make(dim, count, seed, mirrored)
+
+
+def lattice_size(count: float, mirrored: int) -> float:
+    """About how many nodes `lattice` keeps of `count`."""
+    return 0.5 * count if mirrored else count
+
+
+def _lattice(dim: int, count: float, seed: int, mirrored: int) -> tuple[Array, Array]:
     balance = 0.375 + 0.075 * dim
     log_volume = 0.5 * dim * np.log(np.pi) - special.gammaln(0.5 * dim + 1.0)
     reach = 2.0 * np.sqrt(2.0) * np.pi * balance
@@ -34,16 +46,23 @@ def lattice(dim: int, count: float, seed: int, mirrored: int = 0) -> tuple[Array
     shift = np.random.default_rng(seed).random(dim)
     shift[dim - mirrored :] = 0.0
     halves = [_shifted_grid(dim, reach / radius, radius, shift + offset, mirrored) for offset in (0.0, 0.5)]
-    nodes = np.ascontiguousarray(np.concatenate(halves, axis=1))
-    weights = np.exp(-0.5 * (nodes * nodes).sum(axis=0))
+    nodes = np.empty((dim, sum(half[0].size for half in halves)))
+    for row, parts in zip(nodes, zip(*halves, strict=True), strict=True):
+        np.concatenate(parts, out=row)
+    weights = np.exp(-0.5 * np.einsum("dn,dn->n", nodes, nodes))
     if mirrored:
         weights[nodes[dim - mirrored] > 0.0] *= 2.0
-    return nodes, weights / weights.sum()
+    weights /= weights.sum()
+    return nodes, weights
 
 
-def _shifted_grid(dim: int, spacing: float, radius: float, shift: Array, mirrored: int) -> Array:
+_small_lattice = lru_cache(maxsize=32)(_lattice)
+_large_lattice = lru_cache(maxsize=2)(_lattice)
+
+
+def _shifted_grid(dim: int, spacing: float, radius: float, shift: Array, mirrored: int) -> list[Array]:
     """The points of spacing * (Z^dim + shift) within the radius, one coordinate at a time; no mirror images."""
-    nodes = np.zeros((0, 1))
+    rows: list[Array] = []
     squares = np.zeros(1)
     reach = int(np.ceil(radius / spacing)) + 1
     for axis in range(dim):
@@ -52,9 +71,9 @@ def _shifted_grid(dim: int, spacing: float, radius: float, shift: Array, mirrore
             line = line[line >= 0.0]
         total = squares[:, None] + (line * line)[None, :]
         kept, chosen = np.nonzero(total <= radius * radius)
-        nodes = np.concatenate([nodes[:, kept], line[None, chosen]], axis=0)
+        rows = [*(row[kept] for row in rows), line[chosen]]
         squares = total[kept, chosen]
-    return nodes
+    return rows
 
 
 def sobol(dim: int, log2_count: int, seed: int) -> tuple[Array, Array]:

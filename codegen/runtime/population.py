@@ -48,11 +48,13 @@ def settings_of(nu: float, noise: float, params: Array) -> tuple[Setting, ...]:
     return tuple(Setting(float(nu), float(noise), params, kernel) for kernel in KERNELS)
 
 
-@lru_cache(maxsize=POPULATION_SCRAMBLES)
 def _score_nodes(dim: int, count: int, seed: int) -> tuple[Array, Array]:
-    if dim > LATTICE_DIMENSIONS:
-        return sobol(dim, int(np.ceil(np.log2(count))), seed)
-    return lattice(dim, count, seed)
+    return lattice(dim, count, seed) if dim <= LATTICE_DIMENSIONS else _scrambled_scores(dim, count, seed)
+
+
+@lru_cache(maxsize=POPULATION_SCRAMBLES)
+def _scrambled_scores(dim: int, count: int, seed: int) -> tuple[Array, Array]:
+    return sobol(dim, int(np.ceil(np.log2(count))), seed)
 
 
 def _parts(count: int) -> Iterator[slice]:
@@ -79,7 +81,8 @@ def _sigma_moments(m_k: float, q_k: float, setting: Setting, count: int, seed: i
     tokens, sigma = setting.tokens, setting.kernel.sigma
     mean, hidden_variance, idle_variance = (0.0, q_k, q_k) if WEIGHTED else score_law(m_k, q_k, setting.nu)
     location = location_at(np.array([m_k, q_k]), setting) if WEIGHTED else None
-    scale = np.sqrt(np.r_[hidden_variance, np.full(tokens - 1, idle_variance)])
+    scale = np.full(tokens, np.sqrt(idle_variance))
+    scale[0] = np.sqrt(hidden_variance)
     frame = np.eye(tokens)
     if SHIFT_INVARIANT:
         # As for the fields, the scores less their mean: what a weight is conditioned on.
@@ -160,14 +163,20 @@ def _population_risk(order: Array, settings: Sequence[Setting], tol: float = 1e-
 
 
 def informed_overlaps(nu: float, params: Array) -> Array:
-    """(m_k, q_k, m_v, q_v) near the population optimum: the best v is along v*, and k = m_k k* is scanned.
+    """(m_k, q_k, m_v, q_v) near the population optimum."""
+    return np.array(_informed_overlaps(nu, tuple(params)))
+
+
+@lru_cache(maxsize=64)
+def _informed_overlaps(nu: float, params: tuple[float, ...]) -> tuple[float, ...]:
+    """The best v is along v*, and k = m_k k* is scanned.
 
     The norm is capped, since at strong signals the optimum runs away, and q is kept slightly above m^2.
     """
     slack, cap = 1.05, 6.0
     grid = np.geomspace(0.05, cap, 25)
     grid = np.r_[-grid[::-1], grid]
-    settings = settings_of(nu, 0.0, params)
+    settings = settings_of(nu, 0.0, np.array(params))
 
     def gain(m_k: float) -> float:
         found = [
@@ -181,7 +190,7 @@ def informed_overlaps(nu: float, params: Array) -> Array:
     m_k = float(grid[int(np.argmax(gains))])
     found = population_averages(m_k, slack * m_k * m_k, settings, tol=1e-6)
     m_v = float(best_value_overlap(found.A, found.B))
-    return np.array([m_k, slack * m_k * m_k, m_v, slack * m_v * m_v + 1e-6])
+    return m_k, slack * m_k * m_k, m_v, slack * m_v * m_v + 1e-6
 
 
 def risk_of_overlaps(overlaps: Array, nu: float, noise: float = 0.0, tol: float = 1e-9, **parameters: float) -> float:

@@ -89,13 +89,14 @@ def _backtracked(
     return step
 
 
-def global_prox(start: Array, at: Fields, V: tuple[float, float], setting: Setting) -> tuple[Array, int]:
-    """The best of several local minimisers, and how many samples did not converge.
+def global_prox(start: Array, at: Fields, V: tuple[float, float], setting: Setting) -> tuple[Array, int, int]:
+    """The best of several local minimisers, how many samples did not converge, and how many left that of `start`.
 
     The loss is not negative, so a better point than chi lies within sqrt(2 V_k objective(chi)) of w_chi: the search
     looks along the token directions inside that ball, near and far, and runs Newton from the best points it sees.
     """
     chi, failed = prox(start, at, V, setting)
+    left = np.zeros(at.y.shape, dtype=bool)
     best = objective(chi, at, V, setting)
     reach = np.sqrt(2.0 * V[0] * np.where(np.isfinite(best), best, 1.0))
     scans = [_scan(at, V, setting, sign * reach, part) for sign in (1.0, -1.0) for part in (NEAR, FAR)]
@@ -104,7 +105,8 @@ def global_prox(start: Array, at: Fields, V: tuple[float, float], setting: Setti
         value = objective(other, at, V, setting)
         better = value < best - 1e-10 * (1e-3 + np.abs(best))
         chi[:, better], best[better] = other[:, better], value[better]
-    return chi, failed
+        left |= better
+    return chi, failed, int(left.sum())
 
 
 def _scan(at: Fields, V: tuple[float, float], setting: Setting, reach: Array, fractions: tuple[float, ...]) -> Array:

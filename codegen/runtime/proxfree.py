@@ -21,10 +21,10 @@ from codegen.runtime.kernel import (
 from codegen.runtime.lengths import Setting
 from codegen.runtime.linear import pivots_of, product
 from codegen.runtime.location import WEIGHTED, Location, location_at, location_dimensions
-from codegen.runtime.nodes import lattice, level_count
+from codegen.runtime.nodes import lattice, lattice_size, level_count
 from codegen.runtime.prox import prox
 
-ADAPTING_NODES = 1000.0
+ADAPTING_NODES = 300.0
 NODE_BLOCK = 8192
 
 
@@ -87,17 +87,47 @@ class Expansion(NamedTuple):
         return [*first, *last], [self.gain * s for s in self.sigmas]
 
 
+class Explicit(NamedTuple):
+    """At prox points chi: the loss expanded, the coordinates tau of the field, pivots of the Jacobian d tau / d u."""
+
+    chi: Array
+    local: Expansion
+    tau: Array
+    pivots: list[Array]
+
+
+def explicit(order: Array, setting: Setting, frame: ScoreFrame, u: Array, values: Array) -> Explicit:
+    """All that is explicit at the coordinates u of the prox point; the values' last row is the label."""
+    chi = frame.point(u)
+    local = Expansion(*setting.kernel.expansion(chi, values[:-1], values[-1], order[5], setting.params))
+    tau = u + product(order[2] * frame.pull, local.slope)
+    return Explicit(chi, local, tau, pivots_of(_jacobian(order[2], local.curvature)))
+
+
+def jacobian_scale(setting: Setting) -> float:
+    """What the product of the pivots is to be multiplied by."""
+    return float(setting.tokens) if SHIFT_INVARIANT else 1.0
+
+
 class ProxFreePoints(NamedTuple):
-    """Prox points, w_chi less its mean, w_z and y, weights with the Jacobian in them, and which are minimisers."""
+    """Prox points, w_chi less its mean, w_z and y, weights with the Jacobian in them, and its lowest pivots."""
 
     chi: Array
     deviation: Array
     w_z: Array
     y: Array
     weights: Array
-    minimiser: Array
+    lowest: Array
     local: Expansion
     slopes: tuple[Array, ...]
+
+    def sums(self) -> Array:
+        """Weighted sums: the moments of the fields, loss, loss of the residual, mass and folded mass."""
+        weights, local = self.weights, self.local
+        moments = channel_moments(weights, self.deviation, self.w_z, self.y, *local.gains(), *self.slopes)
+        folded = 0.0 if self.lowest.min() > 0.0 else np.abs(weights[self.lowest <= 0.0]).sum()
+        losses = weights @ local.value, weights @ local.residual_loss
+        return np.concatenate([moments, [*losses, weights.sum(), folded]])
 
 
 def _node_blocks(count: int) -> Iterator[slice]:
@@ -114,6 +144,19 @@ def _jacobian(v_k: float, curvature: Sequence[Sequence[Array]]) -> list[list[Arr
     """
     off = -1.0 / (len(curvature) + 1) if SHIFT_INVARIANT else 0.0
     return [[v_k * entry + (off + (j == 0)) for j, entry in enumerate(line)] for line in curvature]
+
+
+def _mirrored(setting: Setting) -> int:
+    """How many of a node's coordinates, the last, may change sign together."""
+    return dimensions(setting)[1] if EVEN_LOSS and not location_dimensions(setting) else 0
+
+
+def averages_of(total: Array, order: Array, setting: Setting) -> Averages:
+    """The averages that sums over all nodes amount to."""
+    moments, (value, train_loss, mass, folded) = total[:MOMENTS], map(float, total[MOMENTS:])
+    rates = rates_from_moments(order, setting.nu, setting.noise, moments)
+    envelope = value - float(order[2] * rates[2])  # |G_chi|^2 / 2 is minus the rate of V_k
+    return Averages(rates, envelope, train_loss, mass, folded, 0.0)
 
 
 class ProxFreeChannel:
@@ -135,60 +178,50 @@ class ProxFreeChannel:
         self.last = sum(dimensions(setting))
         self.center = np.zeros(self.split)
         self.scale = np.ones(self.split)
+        score = self.zeta[: self.split]
+        self.bare = self.weights * np.exp(0.5 * np.einsum("an,an->n", score, score))  # without the scores' density
 
     def _points(self, order: Array, frame: ScoreFrame, b: slice) -> ProxFreePoints:
-        """The nodes of a block with all that is known at them."""
-        t = self.zeta[: self.split, b]
-        u = self.center[:, None] + self.scale[:, None] * t
-        chi = frame.point(u)
+        """The nodes of a block with all that is known at them; weights are without the constant `_volume`."""
+        u = self.center[:, None] + self.scale[:, None] * self.zeta[: self.split, b]
         values = product(frame.law.value_factor, self.zeta[self.split : self.last, b])
-        local = Expansion(*self.setting.kernel.expansion(chi, values[:-1], values[-1], order[5], self.setting.params))
-        tau = u + product(order[2] * frame.pull, local.slope)
-        pivots = pivots_of(_jacobian(order[2], local.curvature))
-        density = np.exp(-0.5 * reduce(np.add, (tau - t) * (tau + t)))
-        volume = float(np.prod(self.scale)) * (self.setting.tokens if SHIFT_INVARIANT else 1.0)
-        weights = volume * self.weights[b] * density * reduce(np.multiply, pivots)
-        minimiser = reduce(np.minimum, pivots) > 0.0
+        chi, local, tau, pivots = explicit(order, self.setting, frame, u, values)
+        density = np.exp(-0.5 * reduce(np.add, tau * tau))
+        weights = self.bare[b] * density * reduce(np.multiply, pivots)
+        lowest = reduce(np.minimum, pivots)
         deviation = product(frame.law.score_factor, tau)
         slopes: tuple[Array, ...] = ()
         if frame.location is not None:
             here = frame.location.at(frame.law.score_mean[:, None] + deviation, self.zeta[self.last :, b])
             weights, slopes = weights * here.value, (here.slopes,)
-        return ProxFreePoints(chi, deviation, values[:-1], values[-1], weights, minimiser, local, slopes)
+        return ProxFreePoints(chi, deviation, values[:-1], values[-1], weights, lowest, local, slopes)
+
+    def _volume(self) -> float:
+        return float(np.prod(self.scale)) * jacobian_scale(self.setting)
 
     def _frame(self, order: Array) -> ScoreFrame:
         return frame_at(order, self.setting)
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters; `search` has no meaning here."""
-        frame = self._frame(order)
-        total = self._total(order, frame)
-        moments, (value, train_loss, mass, folded) = total[:-4], map(float, total[-4:])
-        rates = rates_from_moments(order, self.setting.nu, self.setting.noise, moments)
-        envelope = value - float(order[2] * rates[2])  # |G_chi|^2 / 2 is minus the rate of V_k
-        return Averages(rates, envelope, train_loss, mass, folded, 0.0)
+        return averages_of(self._total(order, self._frame(order)), order, self.setting)
 
     def _total(self, order: Array, frame: ScoreFrame) -> Array:
-        """Sums over all nodes: the moments of the fields, loss, loss of the residual, mass and folded mass."""
+        """The sums of all nodes."""
         total = np.zeros(MOMENTS + 4)
         for b in _node_blocks(self.weights.size):
-            at = self._points(order, frame, b)
-            moments = channel_moments(at.weights, at.deviation, at.w_z, at.y, *at.local.gains(), *at.slopes)
-            losses = at.weights @ at.local.value, at.weights @ at.local.residual_loss
-            total[:MOMENTS] += moments
-            total[MOMENTS:] += *losses, at.weights.sum(), np.abs(at.weights[~at.minimiser]).sum()
-        return total
+            total += self._points(order, frame, b).sums()
+        return total * self._volume()
 
     @staticmethod
     def at_level(level: int, setting: Setting) -> ProxFreeChannel:
         """On the lattice of a level."""
         dim = node_dimensions(setting)
-        mirrored = dimensions(setting)[1] if EVEN_LOSS and not location_dimensions(setting) else 0
-        return ProxFreeChannel(lattice(dim, level_count(dim, level), level, mirrored), setting)
+        return ProxFreeChannel(lattice(dim, level_count(dim, level), level, _mirrored(setting)), setting)
 
     def size(self, level: int) -> float:
         """How many nodes a level has."""
-        return level_count(node_dimensions(self.setting), level)
+        return lattice_size(level_count(node_dimensions(self.setting), level), _mirrored(self.setting))
 
     def refined(self, level: int) -> ProxFreeChannel:
         """The same on the lattice of another level, centre and scale handed on."""
@@ -217,5 +250,6 @@ class ProxFreeChannel:
             at = self._points(order, frame, b)
             here = Fields(frame.law.score_mean[:, None] + at.deviation, at.w_z, at.y)
             part = _response_integrands(order, self.setting, here, at.chi)
-            total += part @ np.where(at.minimiser, at.weights, 0.0)
+            total += part @ np.where(at.lowest > 0.0, at.weights, 0.0)
+        total *= self._volume()
         return Response(total[:3], float(total[3]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from codegen.runtime.fixedpoint import (
     Evaluation,
     Linearised,
     Problem,
+    beside,
     evaluate,
     from_free,
     iterate,
@@ -45,7 +46,7 @@ from codegen.runtime.nodes import lattice, level_count, sobol
 from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, informed_overlaps, settings_of
 from codegen.runtime.proxfree import ProxFreeChannel
 
-LARGEST_LATTICE = 1_000_000
+LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8
 LOG2_SOBOL = (11, 13)
 LOG2_FEW = 11
@@ -57,10 +58,15 @@ UNCERTIFIED_JUMP = 0.01
 FOLD_WEIGHT = 10.0
 LEVEL_SAFETY = 1.5
 WORST_MASS = 0.05
+WORST_RESIDUAL = 1e-2
+SETTLED = 0.1
 NEGLIGIBLE_FOLD = 1e-5
 SMOOTH_ERROR = 1e-3
+FAR_MOVE = 1e-3
+RESPONSE_NODES = 20_000
+COARSE_DEFECT = 0.02
+COARSE_SAFETY = 3.0
 ROUNDING = 1e-13
-SAME_BRANCH = 0.03
 
 
 class Solution(NamedTuple):
@@ -83,18 +89,21 @@ class Solution(NamedTuple):
     method: str
     bayes_risk: float | None
     warnings: tuple[str, ...]
-    errors: dict[str, float]  # bounds on the order parameters, conjugates, train_loss and energy
+    errors: dict[str, float]  # bounds on the order parameters, conjugates, train_loss, energy and replicon
 
 
 class _State(NamedTuple):
-    """A fixed point on some nodes, with the bound on its error and the channel it was found on."""
+    """A fixed point on some nodes, with the bound on its error; `seen` are the channels to look at its stability on.
+
+    The last of them decides, and one before it tells how well.
+    """
 
     last: Evaluation
     iterations: int
     converged: bool
     error: float
     errors: Array
-    channel: Channel
+    seen: Sequence[Channel]
     method: str
 
 
@@ -127,17 +136,25 @@ def _start(init: str, task: _Task) -> Array:
     return np.array([m_k, q_k, v_k, m_v, q_v, v_v])
 
 
-def _risk_error(reach: Array, order: Array, task: _Task) -> float:
-    """Effect on the test risk of moving the fixed point by `reach`, component by component, without cancellation."""
-    free = to_free(order)
-    moved = 0.0
+def _risk_slopes(order: Array, task: _Task, steps: Array) -> Array:
+    """How the test risk changes with the free coordinates, by differences of these steps."""
+    free, slopes = to_free(order), np.zeros(6)
     base, _ = _risk(order, task)
     for i in (0, 1, 3, 4):
-        step = np.zeros(6)
-        step[i] = max(1e-4, min(reach[i], 0.1))
-        shifted, _ = _risk(from_free(free + step), task)
-        moved += abs(shifted - base) / step[i] * reach[i]
-    return moved
+        moved = free.copy()
+        moved[i] += steps[i]
+        slopes[i] = (_risk(from_free(moved), task)[0] - base) / steps[i]
+    return slopes
+
+
+def _risk_error(reach: Array, order: Array, task: _Task, slopes: Array) -> float:
+    """Effect on the test risk of moving the fixed point by `reach`, component by component, without cancellation.
+
+    Far moves get slopes of their own.
+    """
+    if not reach.max() < FAR_MOVE:
+        slopes = _risk_slopes(order, task, np.clip(np.nan_to_num(reach, nan=0.1), 1e-4, 0.1))
+    return float(np.abs(slopes) @ reach)
 
 
 def _risk(order: Array, task: _Task) -> tuple[float, float]:
@@ -167,32 +184,35 @@ def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
     rough, found = found, _first(channel, found.last.order, task, 1e-7)
     iterations = rough.iterations + found.iterations
     if not (found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS):
-        return _failed(found.last, iterations, channel, channel.name)
-    channel.adapt(found.last.order)
+        return _failed(found.last, iterations, [channel], channel.name)
     near = linearised(channel, found.last, task.problem)
-    iterations, level = iterations + 6, 0
+    slopes = _risk_slopes(found.last.order, task, np.full(6, 1e-4))
+    iterations, level, seen = iterations + 6, 0, [channel]
     numbers = [_numbers(found.last, task)]
     while True:
         level += 1
-        coarser, channel = channel, channel.refined(level)
+        channel = channel.refined(level)
+        seen = [seen[-1], channel] if channel.cuts_folds or channel.size(level) <= RESPONSE_NODES else seen
         found = polish(channel, found.last.order, task.problem, near.newton, tol)
         iterations += found.iterations
         numbers.append(_numbers(found.last, task))
         folded = 0.0 if channel.cuts_folds else FOLD_WEIGHT * found.last.averages.folded_mass
-        errors = _errors(found.last, near, task, _level_error(numbers, channel.slack), folded)
+        gap = _level_error(numbers, channel.slack)
+        errors = _errors(found.last, near, slopes, task, gap, folded)
         error = float(errors[0])
-        usable = found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS
-        enough = level >= 2 and error <= task.tol
+        # Where minima jump, the averages on few nodes jump too, and need not have a fixed point to all digits.
+        settled = found.converged or found.last.residual <= SETTLED * gap[0]
+        usable = found.last.residual < WORST_RESIDUAL and abs(found.last.averages.mass - 1.0) < WORST_MASS
+        enough = level >= 2 and error <= task.tol and settled
         spent = channel.size(level + 1) > LARGEST_LATTICE
         hopeless = level >= 2 and folded > max(task.tol, 0.5 * error)
         if enough or spent or hopeless or not usable:
             method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {task.dimensions} dimensions"
-            seen = channel if channel.cuts_folds else coarser
-            return _State(found.last, iterations, usable, error, errors[1:], seen, method)
+            return _State(found.last, iterations, bool(usable and settled), error, errors[1:], seen, method)
 
 
-def _failed(last: Evaluation, iterations: int, channel: Channel, method: str) -> _State:
-    return _State(last, iterations, False, np.inf, np.full(len(REPORTED), np.inf), channel, method)
+def _failed(last: Evaluation, iterations: int, seen: Sequence[Channel], method: str) -> _State:
+    return _State(last, iterations, False, np.inf, np.full(len(REPORTED), np.inf), seen, method)
 
 
 def _numbers(last: Evaluation, task: _Task) -> Array:
@@ -208,11 +228,11 @@ def _level_error(numbers: list[Array], slack: float) -> Array:
     )
 
 
-def _errors(last: Evaluation, near: Linearised, task: _Task, gap: Array, folded: float) -> Array:
+def _errors(last: Evaluation, near: Linearised, slopes: Array, task: _Task, gap: Array, folded: float) -> Array:
     """Quadrature gap, residual, folds, mass defect, failed proxes and the population average, added up, per number."""
     reach = near.reach(to_free(last.image) - to_free(last.order))
     risk, population = _risk(last.order, task)
-    moved = np.r_[_risk_error(reach, last.order, task) + population, np.abs(near.slopes) @ reach]
+    moved = np.r_[_risk_error(reach, last.order, task, slopes) + population, np.abs(near.slopes) @ reach]
     defect = folded + FOLD_WEIGHT * (abs(last.averages.mass - 1.0) + last.averages.unconverged)
     sizes = np.maximum(1.0, np.abs(np.r_[risk, reported(last, task.problem)]))
     m, q, _ = last.order.reshape(2, 3).T
@@ -226,7 +246,7 @@ def _ensemble(start: Array, task: _Task) -> _State:
     few = _scrambled(LOG2_FEW, SCRAMBLES, task)
     rough = _first(few, start, task, 1e-5)
     if not rough.converged:
-        return _failed(rough.last, rough.iterations, few, "prox, one set of Sobol nodes")
+        return _failed(rough.last, rough.iterations, [few], "prox, one set of Sobol nodes")
     near = linearised(few, rough.last, task.problem)
     iterations, order = rough.iterations + 6, rough.last.order
     for log2 in LOG2_SOBOL:
@@ -243,12 +263,15 @@ def _scrambled(log2: int, seed: int, task: _Task) -> Channel:
 
 
 def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first: int = 0) -> _State:
-    """The fixed point on scrambled Sobol sets of this size, minima searched for afresh until nothing moves."""
+    """The fixed point on scrambled Sobol sets of this size, minima searched for afresh until nothing moves.
+
+    They are not searched for again where the first search found that there is one alone.
+    """
     tol = max(_residual_tolerance(task), 1e-9)
     ensemble = Ensemble([_scrambled(log2, first + s, task) for s in range(SCRAMBLES)])
     found = polish(ensemble, order, task.problem, near.newton, tol)
     iterations = found.iterations
-    for _ in range(3):
+    for _ in range(3 if found.last.averages.jumped else 0):
         last = evaluate(ensemble, found.last.order, task.problem, search=True)
         found = found._replace(last=last)
         if last.residual <= tol:
@@ -256,11 +279,11 @@ def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first:
         found = polish(ensemble, last.order, task.problem, near.newton, tol)
         iterations += found.iterations + 1
     scatter = _scatter(ensemble, found.last, near, task)
-    errors = _errors(found.last, near, task, scatter, 0.0)
+    errors = _errors(found.last, near, _risk_slopes(found.last.order, task, np.full(6, 1e-4)), task, scatter, 0.0)
     method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
-    settled = found.last.residual <= max(tol, 0.1 * float(scatter[0]))
+    settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
-    return _State(last, iterations, settled, float(errors[0]), errors[1:], ensemble, method)
+    return _State(last, iterations, settled, float(errors[0]), errors[1:], [ensemble], method)
 
 
 def _scatter(ensemble: Ensemble, last: Evaluation, near: Linearised, task: _Task) -> Array:
@@ -337,24 +360,41 @@ def solve(
 
 def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     """A warning when the other start ends, on coarse nodes, at a clearly lower energy."""
-    channel = mixed(task.settings, _coarse)
+    if not state.converged:
+        return []
     other = "random" if init == "informed" else "informed"
-    found = iterate(channel, _start(other, task), task.problem, 1e-5, limit=100)
-    if not (found.converged and state.converged):
+    found = _other_branch(_start(other, task), state.last.order, task)
+    if not found.converged or beside(found.last.order, state.last.order):
         return []
-    # Coarse nodes move the known solution too: it is compared where they put it.
-    home = iterate(mixed(task.settings, _coarse), state.last.order, task.problem, 1e-5, limit=100)
+    # Minima are searched for afresh where the iteration ended, and coarse nodes move the known solution too.
+    found, home = (_on_coarse(p.last.order, task) for p in (found, state))
     base = (home if home.converged else state).last.order
-    if np.abs(to_free(found.last.order) - to_free(base)).max() < SAME_BRANCH:
+    if not found.converged or beside(found.last.order, base):
         return []
-    here = _energy(mixed(task.settings, _coarse), base, task)
-    there = _energy(channel, found.last.order, task)
-    if there > here - 1e-3 * (abs(here) + abs(there)) or not np.isfinite(there):
+    here, there = (_energy(mixed(task.settings, _coarse), order, task) for order in (base, found.last.order))
+    fine = _free_energy(state.last.order, state.last.conjugates, task, state.last.averages.envelope)
+    if not there < here - 1e-3 * (abs(here) + abs(there)) - COARSE_SAFETY * abs(here - fine):
         return []
     risk, _ = _risk(found.last.order, task)
     return [
         f"another branch, from the {other} start, has lower energy ({there:.4g} < {here:.4g}), test risk {risk:.4g}"
     ]
+
+
+def _other_branch(start: Array, known: Array, task: _Task) -> Converged:
+    """Where coarse nodes lead from a start; the prox decides unless nodes without it lead to the known solution."""
+    if task.dimensions <= LATTICE_DIMENSIONS:
+        smooth = mixed_ladder(task.settings, _smooth)
+        smooth.adapt(start)
+        found = iterate(smooth, start, task.problem, 1e-5, limit=100, known=known)
+        defect = found.last.averages.folded_mass + abs(found.last.averages.mass - 1.0)
+        if found.converged and defect < COARSE_DEFECT and beside(found.last.order, known):
+            return found
+    return _on_coarse(start, task, known)
+
+
+def _on_coarse(start: Array, task: _Task, known: Array | None = None) -> Converged:
+    return iterate(mixed(task.settings, _coarse), start, task.problem, 1e-5, limit=100, known=known)
 
 
 def _coarse(setting: Setting) -> Channel:
@@ -378,18 +418,23 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
     """The Solution of a state, with stability and all warnings."""
     last = state.last
     risk, _ = _risk(last.order, task)
-    response = state.channel.response(last.order)
-    replicon, jump, shift = _stability(response, last, task)
+    responses = [channel.response(last.order) for channel in state.seen]
+    replicon, jump, shift = _stability(responses[-1], last, task)
+    replicon_error = _replicon_error(responses, last, task)
     stable = bool(replicon < STABLE_REPLICON and shift < STABLE_JUMP)
     warnings = [] if state.converged else [_not_converged(last)]
     if not state.error <= task.tol:
         warnings.append(f"error: the bound {state.error:.2g} is above the {task.tol:.2g} asked for")
-    if isinstance(state.channel, Ensemble) and shift > UNCERTIFIED_JUMP:
+    if isinstance(state.seen[-1], Ensemble) and shift > UNCERTIFIED_JUMP:
         warnings.append(
             f"jumps: the error does not cover global minima that the search missed (jump weight {jump:.3g})"
         )
     if not stable:
         warnings.append(f"replica symmetry: not to be trusted here (replicon {replicon:.3g}, jump weight {jump:.3g})")
+    if state.converged and abs(replicon - STABLE_REPLICON) < replicon_error:
+        warnings.append(
+            f"replica symmetry: the replicon {replicon:.3g} +- {replicon_error:.2g} may be on either side of 1"
+        )
     return Solution(
         test_risk=risk,
         excess_risk=risk - task.setting.noise**2,
@@ -408,7 +453,7 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
         method=state.method,
         bayes_risk=None,
         warnings=tuple(warnings + notes),
-        errors=dict(zip(REPORTED, map(float, state.errors), strict=True)),
+        errors=dict(zip(REPORTED, map(float, state.errors), strict=True)) | {"replicon": replicon_error},
     )
 
 
@@ -425,14 +470,27 @@ def _stability(response: Response, last: Evaluation, task: _Task) -> tuple[float
     1/V_k = lambda_k + Vh_k, less three standard errors where nodes are random: jumps in a Vh_k that is itself
     negligible beside the regulariser do not break anything.
     """
-    matrix = stability_matrix(last.order, task.problem.alpha, response.squares)
+    radius = _radius(response.squares, last, task)
     stein, smooth = last.conjugates[2], task.problem.alpha * response.trace
-    if not np.isfinite(matrix).all():
+    if not np.isfinite(radius):
         return np.inf, np.inf, 0.0
     gap, noise = abs(stein - smooth), task.problem.alpha * response.noise
     scale = max(abs(stein), 1e-4 / last.order[2])
-    radius = float(np.abs(np.linalg.eigvals(matrix)).max())
     return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[2])
+
+
+def _radius(squares: Array, last: Evaluation, task: _Task) -> float:
+    matrix = stability_matrix(last.order, task.problem.alpha, squares)
+    return float(np.abs(np.linalg.eigvals(matrix)).max()) if np.isfinite(matrix).all() else np.inf
+
+
+def _replicon_error(responses: Sequence[Response], last: Evaluation, task: _Task) -> float:
+    """What coarser nodes change, or a t bound from the scatter of random ones; the radius grows with the squares."""
+    finest = responses[-1]
+    quantile = float(special.stdtrit(SCRAMBLES - 1, COVERAGE))
+    radius, above = (_radius(finest.squares + t * finest.scatter, last, task) for t in (0.0, quantile))
+    levels = abs(_radius(responses[0].squares, last, task) - radius) if len(responses) > 1 else 0.0
+    return float(np.nan_to_num(LEVEL_SAFETY * levels + above - radius, nan=np.inf))
 
 
 class _Fixed:

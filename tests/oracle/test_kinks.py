@@ -83,7 +83,7 @@ def check_prox(text, tokens, V):
     sigma, kinks = SIGMAS[text]
     at = random_fields(module, tokens, 150, 3)
     setting = module.Setting(1.0, 0.3, np.empty(0))
-    chi, failed = module.global_prox(at.w_chi, at, V, setting)
+    chi, failed, _ = module.global_prox(at.w_chi, at, V, setting)
     lowest = brute_prox(sigma, kinks, *at, V)
     found, expected = (objective(sigma, c, *at, V) for c in (chi, lowest))
     assert failed == 0
@@ -106,7 +106,7 @@ def test_envelope_is_below_and_its_gradient_is_the_distance(text, seed, log_v):
     sigma, _ = SIGMAS[text]
     at = random_fields(module, 2, 8, seed)
     setting = module.Setting(1.0, 0.3, np.empty(0))
-    chi, _ = module.global_prox(at.w_chi, at, V, setting)
+    chi, *_ = module.global_prox(at.w_chi, at, V, setting)
     envelope = objective(sigma, chi, *at, V)
     rng = np.random.default_rng(seed)
     for scale in (1e-6, 1e-3, 0.3):
@@ -135,7 +135,7 @@ def test_response_is_that_of_the_gains(text):
     setting, order = module.Setting(1.0, 0.3, np.empty(0)), np.array([0.3, 1.0, 1.5, 0.4, 1.0, 0.7])
     V = (order[2], order[5])
     at = random_fields(module, 2, 200, 5)
-    chi, _ = module.global_prox(at.w_chi, at, V, setting)
+    chi, *_ = module.global_prox(at.w_chi, at, V, setting)
 
     def gains(fields):
         there, _ = module.prox(chi, fields, V, setting)

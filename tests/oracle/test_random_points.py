@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from codegen.emit import generate
+from replicode.api import solve
 from theory.saddle import derive
 
 ACTIVATIONS = (
@@ -31,16 +32,32 @@ ACTIVATIONS = (
     "1/(1 + x**2)",
     "x + 2",
     "1 + cos(x)/2",
+    "exp(-x**2/4)*(1 + x)",
 )
-TASKS = ("spiked", "spiked", "x**2/4", "sqrt(nu)*x")
+TASKS = ("spiked", "spiked", "x**2/4", "sqrt(nu)*x", "max")
 COUNT = 200
 TOLERANCE = 1e-3
 OTHER_SCRAMBLES = 1000
-LOG2_COARSE = 10
-LOG2_REFERENCE = 12
-DENSE_NEAR = tuple(np.linspace(0.04, 0.5, 12))
-DENSE_FAR = tuple(np.linspace(0.54, 1.0, 12))
+DENSE_NEAR = tuple(np.linspace(0.05, 0.5, 8))
+DENSE_FAR = tuple(np.linspace(0.55, 1.0, 8))
 COVERAGE = 0.99
+REFUSED = 0.05
+
+
+class Effort(NamedTuple):
+    """Largest lattices and Sobol sets of the solution, and of its reference."""
+
+    lattice: int
+    log2_sobol: int
+
+    def coarse(self) -> dict[str, Any]:
+        return {"LARGEST_LATTICE": self.lattice, "LOG2_FEW": self.log2_sobol, "LOG2_SOBOL": (self.log2_sobol,)}
+
+    def fine(self) -> dict[str, Any]:
+        return self.coarse() | {"LARGEST_LATTICE": 10 * self.lattice}
+
+
+QUICK, WHOLE = Effort(50_000, 8), Effort(150_000, 9)
 
 
 class Point(NamedTuple):
@@ -93,31 +110,31 @@ def patched(module: Any, **changes: Any) -> Iterator[None]:
         vars(module).update(before)
 
 
-def sobol_reference(module: Any, found: Any, point: Point) -> Reference:
+def sobol_reference(module: Any, found: Any, point: Point, effort: Effort) -> Reference:
     """Fixed point on other scrambles of the largest Sobol sets, from the solution found."""
     given = dict(point.arguments)
     physics = [given.pop(name) for name in ("alpha", "nu", "noise", "lambda_k", "lambda_v")]
     setting = module.Setting(physics[1], physics[2], module.parameter_values(given))
     task = module._Task((setting,), module.Problem(physics[0], *physics[3:]), TOLERANCE)
     order = np.array([found.order_parameters[name] for name in module.ORDER_NAMES])
-    dim = sum(module.dimensions(setting))
+    dim = module.node_dimensions(setting)
     with np.errstate(all="ignore"), patched(module, NEAR=DENSE_NEAR, FAR=DENSE_FAR):
-        few = module.ProxChannel(module.sobol(dim, module.LOG2_FEW, OTHER_SCRAMBLES), setting)
+        few = module.ProxChannel(module.sobol(dim, effort.log2_sobol, OTHER_SCRAMBLES), setting)
         near = module.linearised(few, module.evaluate(few, order, task.problem), task.problem)
-        state = module._on_scrambles(LOG2_REFERENCE, order, near, task, OTHER_SCRAMBLES)
+        state = module._on_scrambles(effort.log2_sobol + 2, order, near, task, OTHER_SCRAMBLES)
         return Reference(module._risk(state.last.order, task)[0], state.error if state.converged else np.inf)
 
 
-def checked(point: Point) -> tuple[Any, Reference]:
+def checked(point: Point, effort: Effort = WHOLE) -> tuple[Any, Reference]:
     """A coarse solution and its reference."""
     module = module_of(point.activation, point.task, point.tokens)
-    with patched(module, LOG2_SOBOL=(LOG2_COARSE,)):
+    with patched(module, **effort.coarse()):
         found = module.solve(**point.arguments, tol=TOLERANCE)
     if not found.converged:
         return found, Reference(np.nan, np.inf)
     if "Sobol" in found.method:
-        return found, sobol_reference(module, found, point)
-    with patched(module, LARGEST_LATTICE=3_000_000, LOG2_SOBOL=(LOG2_COARSE,)):
+        return found, sobol_reference(module, found, point, effort)
+    with patched(module, **effort.fine()):
         finer = module.solve(**point.arguments, tol=max(found.error / 30.0, 1e-11))
     return found, Reference(finer.test_risk, finer.error if finer.converged else np.inf)
 
@@ -127,30 +144,45 @@ def covers(found: Any, reference: Reference) -> bool:
     return bool(abs(found.test_risk - reference.test_risk) <= found.error + min(reference.error, found.error))
 
 
-QUICK = (3, 6, 11, 15, 17, 19, 20, 22, 24, 26)
-
-
-@pytest.mark.parametrize("index", QUICK)
+@pytest.mark.parametrize("index", range(10))
 def test_the_error_covers(index):
-    found, reference = checked(points()[index])
-    assert found.converged
+    """The first that the generator gives, as they come; what does not converge says so."""
+    found, reference = checked(points()[index], QUICK)
+    if not found.converged:
+        assert found.warnings
+        return
     assert np.isfinite(found.error) and covers(found, reference)
     assert all(np.isfinite(e) and e >= 0.0 for e in found.errors.values())
 
 
 @pytest.mark.full
 def test_the_errors_of_all_points_cover():
-    """Deterministic rules never miss, Sobol bounds cover at least 99 %; what does not converge says so."""
+    """Deterministic rules never miss, Sobol bounds cover at least 99 %; what does not converge is rare and says so."""
     missed: dict[str, list[Point]] = {"lattice": [], "Sobol": []}
-    sobol = 0
+    sobol = refused = 0
     for point in points():
         found, reference = checked(point)
         if not found.converged:
             assert found.warnings
+            refused += 1
             continue
         kind = "Sobol" if "Sobol" in found.method else "lattice"
         sobol += kind == "Sobol"
         if np.isfinite(reference.error) and not covers(found, reference):
             missed[kind].append(point)
+    assert refused <= REFUSED * COUNT
     assert not missed["lattice"]
     assert len(missed["Sobol"]) <= (1.0 - COVERAGE) * sobol
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(3))
+def test_ten_digits_are_among_twenty(seed):
+    """Softmax at two tokens where nothing folds, against decimal arithmetic."""
+    rng = np.random.default_rng(seed)
+    values = [rng.uniform(2.0, 6.0), rng.uniform(1.0, 4.0), rng.uniform(0.2, 0.5), *rng.uniform([4.0, 0.5], [8.0, 1.0])]
+    arguments = dict(zip(("alpha", "nu", "noise", "lambda_k", "lambda_v"), map(float, values), strict=True))
+    found = module_of("softmax", "spiked", 2).solve(**arguments, tol=1e-10)
+    exact = solve("softmax", tokens=2, **arguments, digits=20)
+    assert found.error <= 1e-10
+    assert abs(found.test_risk - float(exact.test_risk)) <= found.error

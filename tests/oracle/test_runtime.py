@@ -60,14 +60,14 @@ def test_global_prox_beats_a_dense_scan(softmax):
     setting = softmax.Setting(0.5, 0.3, NONE)
     order = np.array([0.3, 0.6, 6.0, 0.5, 0.9, 2.0])
     at = softmax.fields(softmax.field_factor(order, setting), softmax.lattice(3, 1500, 0)[0])
-    chi, failed = softmax.global_prox(at.w_chi, at, (6.0, 2.0), setting)
+    chi, failed, jumped = softmax.global_prox(at.w_chi, at, (6.0, 2.0), setting)
     best = softmax.objective(chi, at, (6.0, 2.0), setting)
     direction = np.array([[1.0], [-1.0]]) / np.sqrt(2.0)
     scan = np.min(
         [softmax.objective(at.w_chi + t * direction, at, (6.0, 2.0), setting) for t in np.linspace(-15, 15, 1501)],
         axis=0,
     )
-    assert failed == 0
+    assert failed == 0 and jumped > 0
     assert (best <= scan + 1e-9).all()
 
 
@@ -128,10 +128,10 @@ def test_three_methods_agree_where_the_prox_folds(softmax):
     [(4.0, 2.0, 1.0, 0.1634, 0.0), (3.0, 0.5, 0.5, 0.3375, 2e-4), (3.0, 0.5, 0.1, 1.10, 0.095)],
 )
 def test_stability_of_known_points(softmax, alpha, nu, regularisation, replicon, jump):
-    """Converged values of theory.md; where cusps weigh, the replicon is too noisy to compare, the verdict is not."""
+    """Converged values of theory.md; where cusps weigh, the replicon converges slowly, and says so."""
     found = softmax.solve(alpha, nu, 0.3, regularisation, regularisation, tol=1e-5)
-    if jump < 0.01:
-        assert found.replicon == pytest.approx(replicon, rel=0.02)
+    assert found.replicon == pytest.approx(replicon, abs=found.errors["replicon"] + 0.005 * replicon)
+    assert any("either side of 1" in w for w in found.warnings) is (jump > 0.01)
     assert found.jump_weight == pytest.approx(jump, rel=0.05, abs=3e-5)
     assert found.rs_stable is (replicon < 1.0)
 
