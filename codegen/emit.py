@@ -24,6 +24,7 @@ from codegen.printer import numpy_source
 from codegen.unrolled import UNROLLED_TOKENS, Value, flattened, row_symbol, unrolled
 from theory.errors import InputError, Refusal
 from theory.gaussian import FieldLaw
+from theory.kinks import kink_points
 from theory.location import Location
 from theory.model import ALPHA, BLOCKS, CHI_STAR, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, RESIDUAL, Y
 from theory.nodes import L, X
@@ -59,6 +60,7 @@ RUNTIME = (
     "solver",
     "script",
 )
+KINKS = "kinks"
 LENGTHS = "lengths"
 EMITTER_VERSION = "0.3"
 EXPANSION = "expansion"
@@ -95,7 +97,7 @@ def generate(system: SaddleSystem) -> GeneratedModule:
     operations = _operations(irs)
     sections = [
         _header(system, operations, signature),
-        _imports(),
+        _imports(_runtime_names(system)),
         _metadata(system, signature),
         *(f for tokens, ir in irs.items() for f in _length_functions(system, ir, tokens)),
         *_lengths(system, irs),
@@ -109,7 +111,8 @@ def generate(system: SaddleSystem) -> GeneratedModule:
         _free_energy(system),
         _stability_matrix(),
         _population(population_risk(system.task)),
-        *(_runtime(name) for name in RUNTIME),
+        *([] if system.properties.smooth else [_kink_points(system)]),
+        *(_runtime(name) for name in _runtime_names(system)),
     ]
     source = "\n\n\n".join(s.strip("\n") for s in sections) + "\n"
     return GeneratedModule(source, signature, operations)
@@ -179,7 +182,7 @@ def system_signature(system: SaddleSystem) -> str:
         sp.srepr(system.model.loss),
         sp.srepr(system.model.penalty),
         f"{IR_VERSION} {EMITTER_VERSION} {sp.__version__}",
-        *(_runtime_text(name) for name in (LENGTHS, *RUNTIME)),
+        *(_runtime_text(name) for name in (LENGTHS, *_runtime_names(system))),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -210,10 +213,10 @@ Saddle-point equations:
 """'''
 
 
-def _imports() -> str:
+def _imports(runtime: Sequence[str]) -> str:
     standard = {"from __future__ import annotations"}
     others: set[str] = set()
-    for name in (LENGTHS, *RUNTIME, "kernel"):
+    for name in (LENGTHS, *runtime, "kernel"):
         for node in ast.parse(_runtime_text(name)).body:
             if not isinstance(node, ast.Import | ast.ImportFrom):
                 continue
@@ -589,6 +592,19 @@ def _overlap_risk(risk: PopulationRisk, given: bool) -> str:
         "E[(y - f)^2 | scores] from all seven overlaps",
         body,
     )
+
+
+def _kink_points(system: SaddleSystem) -> str:
+    renamed = {sp.Symbol(p, real=True): parameter_symbol(p) for p in system.activation.parameters}
+    points = [numpy_source(p.xreplace(renamed)) for p in kink_points(system.activation)]
+    names = [parameter_symbol(p).name for p in system.activation.parameters]
+    body = [*_unpacked(names, "params"), f"return np.array([{', '.join(points)}])"]
+    return _function("kink_points", "params", "the scores at which sigma has a kink", body)
+
+
+def _runtime_names(system: SaddleSystem) -> tuple[str, ...]:
+    """The run-time files; what an activation with kinks replaces comes before the script that runs it all."""
+    return RUNTIME if system.properties.smooth else (*RUNTIME[:-1], KINKS, RUNTIME[-1])
 
 
 def _runtime_text(name: str) -> str:

@@ -92,6 +92,8 @@ def c_source(system: SaddleSystem) -> str:
     """The C source of a derived system."""
     if system.tokens is None:
         raise InputError("backend", "fast", "numpy: one number of tokens is compiled at a time")
+    if not system.properties.smooth:
+        raise InputError("backend", "fast", "numpy for this activation: the prox at its kinks is not compiled")
     ir = lower(system)
     tokens, first = system.tokens, first_token(system)
     kernels = {k.name: k for k in ir.kernels}

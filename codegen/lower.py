@@ -15,7 +15,8 @@ from codegen.ir import Kernel, Output, rebuilt
 from codegen.stable import StableForm, fused, stabilised
 from theory.activation import Activation, TokenForm
 from theory.channel import U
-from theory.errors import InputError, Refusal
+from theory.errors import InputError
+from theory.kinks import piecewise
 from theory.model import RESIDUAL, V, Y
 from theory.nodes import L, W, X
 from theory.saddle import SaddleSystem, loss_derivatives
@@ -50,9 +51,7 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
     tokens = tokens or system.tokens
     if tokens is None:
         raise InputError("tokens", None, "a number of tokens, or a distribution of it: a kernel is for one length")
-    if not system.properties.smooth:
-        raise Refusal(f"{system.activation.text} has kinks: the prox by Newton and the lattice rules need a smooth one")
-    stable = stable_form(system.activation, tokens)
+    stable = stable_form(system.activation if system.properties.smooth else piecewise(system.activation), tokens)
     loss = loss_derivatives(stable.form, system.values)
     sums = stable.with_shifts(loss.value_definitions)
     gain = Definition(GAIN, "scalar", system.values.field_gain)

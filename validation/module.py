@@ -38,6 +38,14 @@ class GeneratedAttention:
         return next(kernel for kernel in self.module.KERNELS if kernel.tokens == chi.shape[0])
 
     @property
+    def kinks(self) -> tuple[float, ...]:
+        """The scores at which an element-wise activation has a kink, in order."""
+        if not (self.module.ELEMENTWISE and hasattr(self.module, "kink_points")):
+            return ()
+        setting = self.module.Setting(self.nu, self.noise, self.params)
+        return tuple(map(float, self.module.kinks_of(setting)))
+
+    @property
     def lengths(self) -> Lengths:
         """The lengths that the module was generated for, with their probabilities."""
         kernels = sorted(self.module.KERNELS, key=lambda kernel: int(kernel.tokens))

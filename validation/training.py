@@ -10,6 +10,7 @@ import numpy as np
 
 from theory.errors import InputError
 from validation.attention import Centre, TokenMap, objective
+from validation.kinks import stages
 from validation.methods import Lbfgs, Method, relative_gradient_norm
 from validation.sampling import Array, Dataset, sphere_frame
 
@@ -117,13 +118,17 @@ def train(
 ) -> Trained:
     """Minimise the training objective until its relative gradient norm is at most the tolerance.
 
-    The default tolerance is what the precision of the data allows: 1e-6 in double, 1e-5 in single.
+    The default tolerance is what the precision of the data allows: 1e-6 in double, 1e-5 in single. Kinks are rounded
+    off by stages.
     """
-    function = _Objective(dataset, token_map, lambdas)
+    objectives = [_Objective(dataset, stage, lambdas) for stage in stages(token_map)]
     if tolerance is None:
-        tolerance = 1e-5 if function.single else 1e-6
+        tolerance = 1e-5 if objectives[0].single else 1e-6
+    params, steps = start.draw(rng, dataset), 0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        params, steps = method.minimise(function, start.draw(rng, dataset), tolerance)
+        for function in objectives:
+            params, count = method.minimise(function, params, tolerance)
+            steps += count
         value, gradient = function(params)
         norm = relative_gradient_norm(params, value, gradient)
     k, v = np.split(params, 2)

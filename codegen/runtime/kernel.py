@@ -43,3 +43,4 @@ best_value_overlap: Callable[[float, float], float]
 stability_matrix: Callable[[Array, float, Array], Array]
 score_law: Callable[[float, float, float], tuple[float, float, float]]
 overlap_risk_terms: Callable[..., Array]
+kink_points: Callable[[Array], Array]  # of activations that have them

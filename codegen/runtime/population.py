@@ -77,20 +77,13 @@ def _population_dimensions(setting: Setting) -> int:
 
 def _sigma_moments(m_k: float, q_k: float, setting: Setting, count: int, seed: int) -> Array:
     """A and B on one set of nodes."""
+    if _one_token(setting):
+        return _one_token_moments(m_k, q_k, setting, *_score_nodes(1, count, seed))
     tokens, sigma = setting.tokens, setting.kernel.sigma
     mean, hidden_variance, idle_variance = (0.0, q_k, q_k) if WEIGHTED else score_law(m_k, q_k, setting.nu)
     location = location_at(np.array([m_k, q_k]), setting) if WEIGHTED else None
     scale = np.full(tokens, np.sqrt(idle_variance))
     scale[0] = np.sqrt(hidden_variance)
-    if _one_token(setting):
-        zeta, weights = _score_nodes(1, count, seed)
-        chi = np.zeros((tokens, weights.size)) + scale[:, None] * zeta
-        chi[0] += mean
-        sigmas = sigma(chi, setting.params)
-        first = weights if location is None else weights * location.value(chi, np.empty((0, weights.size)))
-        squares = sigmas * sigmas
-        hidden = np.array([sigmas[0] @ first, squares[0] @ first]) / first.sum()
-        return np.asarray(hidden + np.array([0.0, squares[1:].sum(axis=0) @ weights]))
     frame = np.eye(tokens)
     if SHIFT_INVARIANT:
         # As for the fields, the scores less their mean: what a weight is conditioned on.
@@ -115,6 +108,21 @@ def _sigma_moments(m_k: float, q_k: float, setting: Setting, count: int, seed: i
     return total / mass
 
 
+def _one_token_moments(m_k: float, q_k: float, setting: Setting, zeta: Array, weights: Array) -> Array:
+    """A and B as sums over the tokens of averages over the score of one."""
+    tokens = setting.tokens
+    mean, hidden_variance, idle_variance = (0.0, q_k, q_k) if WEIGHTED else score_law(m_k, q_k, setting.nu)
+    location = location_at(np.array([m_k, q_k]), setting) if WEIGHTED else None
+    scale = np.sqrt(np.r_[hidden_variance, np.full(tokens - 1, idle_variance)])
+    chi = np.zeros((tokens, weights.size)) + scale[:, None] * zeta
+    chi[0] += mean
+    sigmas = setting.kernel.sigma(chi, setting.params)
+    first = weights if location is None else weights * location.value(chi, np.empty((0, weights.size)))
+    squares = sigmas * sigmas
+    hidden = np.array([sigmas[0] @ first, squares[0] @ first]) / first.sum()
+    return np.asarray(hidden + np.array([0.0, squares[1:].sum(axis=0) @ weights]))
+
+
 def population_averages(m_k: float, q_k: float, settings: Sequence[Setting], tol: float = 1e-13) -> PopulationAverages:
     """A and B over all lengths; the error bounds both."""
     found = [_averages_of_length(m_k, max(q_k, 1e-300), s, tol) for s in settings]
@@ -125,16 +133,10 @@ def population_averages(m_k: float, q_k: float, settings: Sequence[Setting], tol
 
 
 def _averages_of_length(m_k: float, q_k: float, setting: Setting, tol: float) -> PopulationAverages:
-    """A and B of one length, nodes doubled until two shifted rules agree.
-
-    In many dimensions, the mean over scrambled Sobol sets, with a t bound from their scatter.
-    """
+    """A and B of one length, nodes doubled until two shifted rules agree; in many dimensions on Sobol sets."""
     dim = _population_dimensions(setting)
     if dim > LATTICE_DIMENSIONS:
-        sets = np.array([_sigma_moments(m_k, q_k, setting, 2**POPULATION_LOG2, s) for s in range(POPULATION_SCRAMBLES)])
-        spread = float(sets.std(axis=0, ddof=1).max()) / np.sqrt(POPULATION_SCRAMBLES)
-        bound = float(special.stdtrit(POPULATION_SCRAMBLES - 1, POPULATION_COVERAGE)) * spread
-        return PopulationAverages(float(sets[:, 0].mean()), float(sets[:, 1].mean()), bound)
+        return _scrambled_averages(m_k, q_k, setting)
     count = 64 * 4 ** min(dim, 4)
     previous = _sigma_moments(m_k, q_k, setting, count, 1)
     while True:
@@ -143,6 +145,14 @@ def _averages_of_length(m_k: float, q_k: float, setting: Setting, tol: float) ->
         if gap <= tol or count >= LARGEST_POPULATION or not np.isfinite(gap):
             return PopulationAverages(float(current[0]), float(current[1]), 2.0 * gap + 1e-15)
         previous, count = current, 2 * count
+
+
+def _scrambled_averages(m_k: float, q_k: float, setting: Setting) -> PopulationAverages:
+    """The mean over independent sets of nodes (Sobol in many dimensions), with a t bound from their scatter."""
+    sets = np.array([_sigma_moments(m_k, q_k, setting, 2**POPULATION_LOG2, s) for s in range(POPULATION_SCRAMBLES)])
+    spread = float(sets.std(axis=0, ddof=1).max()) / np.sqrt(POPULATION_SCRAMBLES)
+    bound = float(special.stdtrit(POPULATION_SCRAMBLES - 1, POPULATION_COVERAGE)) * spread
+    return PopulationAverages(float(sets[:, 0].mean()), float(sets[:, 1].mean()), bound)
 
 
 def _population_risk(order: Array, settings: Sequence[Setting], tol: float = 1e-13) -> tuple[float, float]:

@@ -530,8 +530,8 @@ CODEGEN = [
     Mutant(
         "hidden score not shifted",
         "codegen/runtime/population.py",
-        "        chi[0] += mean\n        sigmas = sigma(chi, setting.params)\n        first =",
-        "        sigmas = sigma(chi, setting.params)\n        first =",
+        "    chi[0] += mean\n    sigmas = setting.kernel.sigma(chi, setting.params)\n    first =",
+        "    sigmas = setting.kernel.sigma(chi, setting.params)\n    first =",
         samples,
     ),
     Mutant(

@@ -60,7 +60,8 @@ def test_kinks():
     found = check("relu")
     assert found["kinks"] == ["x = 0"] and not found["smooth"] and found["homogeneous"] == "1"
     assert found["properties"]["homogeneity"] == found["properties"]["Bayes bound"] == "passed"
-    assert found["properties"]["residual is the gradient of the free energy"] == "not applicable"
+    assert found["properties"]["residual is the gradient of the free energy"] == "passed"
+    assert found["properties"]["stein form is the derivative form"] == "not applicable"
 
 
 @pytest.mark.parametrize("arguments", [["1/x"], ["softmaxx"], ["softmax", "--tokens", "0"], ["erf", "--param", "b=1"]])

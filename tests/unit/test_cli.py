@@ -108,8 +108,9 @@ def test_bad_input_names_the_argument_and_the_value(store, arguments, name, valu
     assert "Traceback" not in done.stderr
 
 
-def test_kinks_are_refused_not_solved(store):
-    done = replicode(store, "solve", "relu(x)", *POINT, "--json")
+@pytest.mark.parametrize("arguments", [["abs(x - mean(x))"], ["relu(x**2 - 1)"], ["relu(x)", "--digits", "30"]])
+def test_kinks_that_are_not_solved_for_are_refused(store, arguments):
+    done = replicode(store, "solve", *arguments[:1], *POINT, *arguments[1:], "--json")
     assert done.returncode == 1
     assert "kinks" in json.loads(done.stdout)["warnings"][0]
 

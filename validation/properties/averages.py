@@ -57,9 +57,20 @@ def has_scores(of: Subject, module: ModuleType) -> bool:
     return X in of.activation.expr.free_symbols and bool(module.dimensions(setting)[0])
 
 
+def kinked(module: ModuleType) -> bool:
+    """Whether the module is that of an activation with kinks: the prox then jumps at some weight, whatever V is."""
+    return hasattr(module, "kink_points")
+
+
 def channel(of: Subject, module: ModuleType, order: Array, physics: Physics, nodes: int) -> Any:
-    """The module's own prox-free averages on so many nodes, adapted to these order parameters."""
+    """The module's own prox-free averages on so many nodes, adapted to these order parameters.
+
+    With kinks, those over the fields, on fewer nodes.
+    """
     setting = module.Setting(physics.nu, physics.noise, of.values(module))
+    if kinked(module):
+        sobol = module.sobol(module.node_dimensions(setting), int(np.log2(nodes)) - 2, 0)
+        return module.KinkedChannel(sobol, setting)
     made = module.ProxFreeChannel(module.lattice(module.node_dimensions(setting), nodes, 0), setting)
     quiet(made.adapt, order)
     return made
@@ -128,6 +139,8 @@ def saddles(of: Subject, physics: Physics) -> Sequence[Saddle] | Verdict:
         return not_applicable("no solver is generated for it")
     if not has_scores(of, module):
         return not_applicable("sigma does not depend on the scores")
+    if kinked(module):
+        return not_applicable("the prox jumps at kinks: on fixed nodes no iteration settles to many digits")
     start = informed(of, module, physics)
     found: list[Saddle] = []
     for nodes in NODES:

@@ -21,6 +21,7 @@ from validation.properties.averages import (
     UNFOLDED,
     channel,
     has_scores,
+    kinked,
     quiet,
     resolution,
     unfit,
@@ -103,6 +104,8 @@ def stein_is_derivative(of: Subject) -> Verdict:
     made = _point(of)
     if isinstance(made, Verdict):
         return made
+    if kinked(made.module):
+        return not_applicable("the prox jumps at kinks")
     stein = [float(made.module.conjugates_from_rates(a.rates, 1.0)[2]) for a in made.averages]
     trace = [float(quiet(c.response, made.order).trace) for c in made.channels]
     off = resolution([stein[0], trace[0]], [stein[1], trace[1]])
@@ -119,6 +122,8 @@ def prox_is_prox_free(of: Subject) -> Verdict:
     made = _point(of)
     if isinstance(made, Verdict):
         return made
+    if kinked(made.module):
+        return not_applicable("a prox point at a kink has a whole interval of fields")
     setting = made.channels[-1].setting
     dim = made.module.node_dimensions(setting)
     sets = [made.module.ProxChannel(made.module.lattice(dim, nodes, 1), setting) for nodes in PROX_NODES]
@@ -139,6 +144,8 @@ def total_weight(of: Subject) -> Verdict:
     module = of.modules(of.several)
     if module is None or not has_scores(of, module):
         return not_applicable("no solver is generated for it, or sigma does not depend on the scores")
+    if kinked(module):
+        return not_applicable("with kinks the nodes are in the fields, and their weights are normalised")
     made = _Point(of, module, WIDTHS[-1])
     coarse, fine = (float(a.mass) for a in made.averages)
     if not abs(fine - coarse) < RESOLVED or made.averages[-1].folded_mass > UNFOLDED:
@@ -193,7 +200,8 @@ def scale_covariance(of: Subject) -> Verdict:
 def _averages(module: ModuleType, setting: Any, order: Array) -> Any:
     """The averages on unadapted nodes, which scale with the fields."""
     nodes = module.lattice(module.node_dimensions(setting), NODES[0], 0)
-    return quiet(module.ProxFreeChannel(nodes, setting).averages, order)
+    made = module.KinkedChannel if kinked(module) else module.ProxFreeChannel
+    return quiet(made(nodes, setting).averages, order)
 
 
 def lengths_mix(of: Subject) -> Verdict:
