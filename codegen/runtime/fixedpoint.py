@@ -102,12 +102,12 @@ def iterate(
 ) -> Converged:
     """Anderson-accelerated fixed-point iteration from `start`; convergence is judged on the undamped residual.
 
-    It also ends where it has come next to a `known` fixed point.
+    It also ends where it has come next to a `known` fixed point. Without convergence it is the best point that counts.
     """
     free = to_free(start)
     points: list[Array] = []
     gaps: list[Array] = []
-    best = np.inf
+    best: Evaluation | None = None
     for count in range(1, limit + 1):
         now = evaluate(channel, from_free(free), problem)
         if not np.isfinite(now.image).all() or runaways(now.order):
@@ -115,12 +115,12 @@ def iterate(
         if now.residual <= tol or (known is not None and beside(now.order, known)):
             return Converged(now, count, True)
         gap = to_free(now.image) - free
-        if now.residual > 3.0 * best:
+        if best is not None and now.residual > 3.0 * best.residual:
             points, gaps = [], []
-        best = min(best, now.residual)
+        best = now if best is None or now.residual < best.residual else best
         points, gaps = [*points[1 - MEMORY :], free], [*gaps[1 - MEMORY :], gap]
         free = np.clip(_mixed(points, gaps, damping if now.residual < 0.1 else 0.5 * damping), -600.0, 600.0)
-    return Converged(now, limit, False)
+    return Converged(best or now, limit, False)
 
 
 def beside(order: Array, known: Array) -> bool:

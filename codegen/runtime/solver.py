@@ -208,7 +208,8 @@ def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
         hopeless = level >= 2 and folded > max(task.tol, 0.5 * error)
         if enough or spent or hopeless or not usable:
             method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {task.dimensions} dimensions"
-            return _State(found.last, iterations, bool(usable and settled), error, errors[1:], seen, method)
+            known = bool(usable and settled and np.isfinite(error))
+            return _State(found.last, iterations, known, error, errors[1:], seen, method)
 
 
 def _failed(last: Evaluation, iterations: int, seen: Sequence[Channel], method: str) -> _State:
@@ -245,7 +246,7 @@ def _ensemble(start: Array, task: _Task) -> _State:
     """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
     few = _scrambled(LOG2_FEW, SCRAMBLES, task)
     rough = _first(few, start, task, 1e-5)
-    if not rough.converged:
+    if not rough.last.residual < WORST_RESIDUAL:
         return _failed(rough.last, rough.iterations, [few], "prox, one set of Sobol nodes")
     near = linearised(few, rough.last, task.problem)
     iterations, order = rough.iterations + 6, rough.last.order

@@ -41,7 +41,7 @@ OTHER_SCRAMBLES = 1000
 DENSE_NEAR = tuple(np.linspace(0.05, 0.5, 8))
 DENSE_FAR = tuple(np.linspace(0.55, 1.0, 8))
 COVERAGE = 0.99
-REFUSED = 0.05
+REFUSED = 0.1
 
 
 class Effort(NamedTuple):
