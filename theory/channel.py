@@ -7,6 +7,7 @@ of the two token sums U = sigma.w_z and N = sigma.sigma, and a minimisation over
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import sympy as sp
 
@@ -28,6 +29,7 @@ class ValueElimination:
     field_gain: sp.Expr
 
 
+@cache
 def eliminate_values(model: Model) -> ValueElimination:
     """Solve the stationarity in a; G_v = (z - w_z)/V_v = field_gain * sigma, and the prox residual is y - sigma.z."""
     model.loss_curvature()

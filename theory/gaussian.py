@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import sympy as sp
 
@@ -67,8 +68,13 @@ class FieldLaw:
 
     def score(self) -> tuple[sp.Expr, ...]:
         """C^-1 (fields - mean), which Stein's lemma puts in place of a derivative."""
-        centred = sp.Matrix(self.fields) - self.mean
-        return tuple(sp.simplify(e) for e in self.covariance.inv() * centred)
+        return _score(self)
+
+
+@cache
+def _score(law: FieldLaw) -> tuple[sp.Expr, ...]:
+    centred = sp.Matrix(law.fields) - law.mean
+    return tuple(sp.simplify(e) for e in law.covariance.inv() * centred)
 
 
 def price_stein(law: FieldLaw, gradient: Mapping[sp.Symbol, sp.Expr], theta: sp.Symbol) -> sp.Expr:

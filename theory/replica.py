@@ -9,6 +9,7 @@ the intermediate expressions, from which chain.py writes the derivation down.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import sympy as sp
 
@@ -88,6 +89,7 @@ class PriorFreeEnergy:
     value: sp.Expr
 
 
+@cache
 def prior_free_energy(model: Model, block: str) -> PriorFreeEnergy:
     """m mh - q Vh/2 + qh V/2 - (...) for block k or v, derived from the replicated prior integral.
 
@@ -145,6 +147,7 @@ class GaussianChannel:
     ruled: sp.Expr
 
 
+@cache
 def gaussian_channel(model: Model) -> GaussianChannel:
     """The exact replicated average and the one by the rules n -> 0 and Laplace."""
     c = model.loss_curvature()

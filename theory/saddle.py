@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import sympy as sp
 
@@ -273,6 +273,7 @@ def _prior_update(free_energy: sp.Expr) -> dict[sp.Symbol, sp.Expr]:
     return {s: sp.factor(update[s]) for s in ORDER_PARAMETERS}
 
 
+@cache
 def _channel_average(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw]) -> ChannelAverage:
     """d E[M] / d theta; G = -grad_w M by the envelope theorem, and M depends on V explicitly."""
     for b in BLOCKS:
@@ -304,6 +305,7 @@ def _explicit_rate(block: str, fields: TokenFields) -> sp.Expr:
     return sp.simplify(rate.subs(prox, fields.w[block] + V[block] * fields.g[block]))
 
 
+@cache
 def _derivative_form(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw]) -> ChannelAverage:
     """d E[M] / d theta by Price alone; it misses the jumps of a discontinuous prox."""
     return ChannelAverage(*[_price(law, fields, theta) for law, fields in zip(laws, (HIDDEN, IDLE), strict=True)])

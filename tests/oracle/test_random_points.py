@@ -57,7 +57,7 @@ class Effort(NamedTuple):
         return self.coarse() | {"LARGEST_LATTICE": 10 * self.lattice}
 
 
-QUICK, WHOLE = Effort(50_000, 8), Effort(150_000, 9)
+QUICK, WHOLE = Effort(50_000, 8), Effort(250_000, 9)
 
 
 class Point(NamedTuple):
