@@ -53,10 +53,14 @@ def test_what_is_not_meant_to_hold_is_not_applicable():
     assert "the sum is" in as_text(found)
 
 
-def test_kinks():
+@pytest.mark.full
+def test_kinks_that_depend_on_a_parameter():
     done = _ran("relu(x - c)", "--param", "c=0.5", "--tokens", "3")
     assert done.exit_code == 0 and "x = (1/2)" in done.stdout and "property suite at 3 tokens" in done.stdout
     assert check("relu(x - c)")["kinks"] == ["x = c"]
+
+
+def test_kinks():
     found = check("relu")
     assert found["kinks"] == ["x = 0"] and not found["smooth"] and found["homogeneous"] == "1"
     assert found["properties"]["homogeneity"] == found["properties"]["Bayes bound"] == "passed"
