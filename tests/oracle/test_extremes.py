@@ -152,13 +152,13 @@ def test_population_risk_at_all_scales(modules, scale, slack, nu):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
-def test_many_tokens_within_minutes_and_memory(activation):
+@pytest.mark.parametrize(("activation", "error"), [("softmax", 0.01), ("sigmoid", 0.03)])
+def test_many_tokens_within_minutes_and_memory(activation, error):
     import resource
 
     module = module_of(activation, tokens=32)
     begin = time.process_time()
     found = module.solve(4.0, 4.0, 0.3, 1.0, 1.0, tol=1e-3)
-    assert found.converged and found.error < 0.01
+    assert found.converged and found.error < error
     assert time.process_time() - begin < 600.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 500_000
