@@ -201,9 +201,9 @@ class Ensemble:
         return Averages(means[0], *(float(m) for m in means[1:]))
 
     def response(self, order: Array) -> Response:
-        """The mean over the members."""
+        """The mean over the members; where the averages were not asked for they have no scatter."""
         found = [c.response(order) for c in self.channels]
-        stein = [conjugates_from_rates(m.rates, 1.0)[2] for m in self.members]
+        stein = [conjugates_from_rates(m.rates, 1.0)[2] for m in self.members] or [0.0] * len(found)
         gaps = [s - r.trace for s, r in zip(stein, found)]
         noise = float(np.std(gaps, ddof=1)) / np.sqrt(len(gaps))
         squares, trace = [r.squares for r in found], np.mean([r.trace for r in found])

@@ -11,7 +11,7 @@ from itertools import product as combinations
 
 import numpy as np
 
-from codegen.runtime.channel import Averages, Channel, Ensemble, ProxChannel, Response, node_dimensions
+from codegen.runtime.channel import Averages, Channel, Ensemble, ProxChannel, node_dimensions
 from codegen.runtime.fields import Fields, field_factor, fields
 from codegen.runtime.fixedpoint import (
     WORST_CONDITION,
@@ -327,23 +327,6 @@ def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
     return KinkedChannel(sobol(node_dimensions(setting), log2, 0), setting).averages(order)
 
 
-class Searched:
-    """An ensemble; what its search for minima missed is in the error."""
-
-    name = "prox"
-
-    def __init__(self, ensemble: Ensemble) -> None:
-        self.ensemble = ensemble
-
-    def averages(self, order: Array, search: bool = False) -> Averages:
-        """The mean over the members."""
-        return self.ensemble.averages(order, search)
-
-    def response(self, order: Array) -> Response:
-        """The mean over the members."""
-        return self.ensemble.response(order)
-
-
 def _best_state(start: Array, task: _Task) -> _State:
     """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
     few = _scrambled(LOG2_FEW, SCRAMBLES, task)
@@ -365,7 +348,7 @@ def _best_state(start: Array, task: _Task) -> _State:
     settled = np.isfinite(errors[0]) and last.residual <= max(KINK_SETTLED, 0.3 * float(numbers[0]))
     method = f"prox between kinks, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
     last = last._replace(averages=last.averages._replace(folded_mass=np.nan))
-    return _State(last, iterations, bool(settled), float(errors[0]), errors[1:], [Searched(ensemble)], method)
+    return _State(last, iterations, bool(settled), float(errors[0]), errors[1:], [ensemble], method)
 
 
 def _newton(channel: Channel, now: Evaluation, near: Linearised, task: _Task) -> tuple[Evaluation, int]:

@@ -67,3 +67,8 @@ def mixed_ladder(settings: Sequence[Setting], make: Callable[[Setting], Ladder])
     """The ladder of one length, or the mixture of several."""
     channels = [make(s) for s in settings]
     return channels[0] if len(channels) == 1 else MixedLadder(channels, [s.kernel.share for s in settings])
+
+
+def parts_of(ladder: Ladder) -> Sequence[Ladder]:
+    """The ladder of each length."""
+    return ladder.channels if isinstance(ladder, MixedLadder) else [ladder]

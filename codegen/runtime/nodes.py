@@ -43,9 +43,14 @@ def _lattice(dim: int, count: float, seed: int, mirrored: int) -> tuple[Array, A
     log_volume = 0.5 * dim * np.log(np.pi) - special.gammaln(0.5 * dim + 1.0)
     reach = 2.0 * np.sqrt(2.0) * np.pi * balance
     radius = float(np.exp((np.log(0.5 * count) + dim * np.log(reach) - log_volume) / (2 * dim)))
+    return ball_lattice(dim, reach / radius, radius, seed, mirrored)
+
+
+def ball_lattice(dim: int, spacing: float, radius: float, seed: int, mirrored: int = 0) -> tuple[Array, Array]:
+    """The nodes of `lattice` for a spacing and a radius that are given."""
     shift = np.random.default_rng(seed).random(dim)
     shift[dim - mirrored :] = 0.0
-    halves = [_shifted_grid(dim, reach / radius, radius, shift + offset, mirrored) for offset in (0.0, 0.5)]
+    halves = [_shifted_grid(dim, spacing, radius, shift + offset, mirrored) for offset in (0.0, 0.5)]
     nodes = np.empty((dim, sum(half[0].size for half in halves)))
     for row, parts in zip(nodes, zip(*halves, strict=True), strict=True):
         np.concatenate(parts, out=row)

@@ -29,6 +29,7 @@ from codegen.runtime.fixedpoint import (
     to_free,
 )
 from codegen.runtime.folds import FoldedChannel
+from codegen.runtime.gaps import GapChannel
 from codegen.runtime.inputs import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
@@ -41,7 +42,7 @@ from codegen.runtime.inputs import (
 )
 from codegen.runtime.kernel import Array, free_energy_gradient, free_energy_value, stability_matrix
 from codegen.runtime.lengths import Setting
-from codegen.runtime.mixture import mixed, mixed_ladder
+from codegen.runtime.mixture import mixed, mixed_ladder, parts_of
 from codegen.runtime.nodes import lattice, level_count, sobol
 from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, informed_overlaps, settings_of
 from codegen.runtime.proxfree import ProxFreeChannel
@@ -61,6 +62,9 @@ WORST_MASS = 0.05
 WORST_RESIDUAL = 1e-2
 SETTLED = 0.1
 NEGLIGIBLE_FOLD = 1e-5
+FELT_FOLD = 1e-7
+LARGEST_TAKEN = 2e-3
+FINEST_GAPS = 3
 SMOOTH_ERROR = 1e-3
 FAR_MOVE = 1e-3
 RESPONSE_NODES = 20_000
@@ -105,6 +109,17 @@ class _State(NamedTuple):
     errors: Array
     seen: Sequence[Channel]
     method: str
+    refined: _Refined | None = None
+    searched: bool = False  # whether global minima were searched for, and one may have been missed
+
+
+class _Refined(NamedTuple):
+    """What a refinement ended with: its finest nodes, the derivatives there, and what the levels left open."""
+
+    channel: Ladder
+    near: Linearised
+    slopes: Array
+    gap: Array
 
 
 class _Task(NamedTuple):
@@ -175,8 +190,11 @@ def _first(channel: Channel, start: Array, task: _Task, tol: float) -> Converged
     return damped._replace(iterations=found.iterations + damped.iterations)
 
 
-def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
-    """Refine the nodes until the fixed points of successive levels agree within the tolerance."""
+def _levels(channel: Ladder, start: Array, task: _Task, largest_fold: float = 0.0) -> _State:
+    """Refine the nodes until the fixed points of successive levels agree within the tolerance.
+
+    Folds that are not cut are in the way of that, unless their mass is below `largest_fold`: they are seen to later.
+    """
     tol = _residual_tolerance(task)
     channel.adapt(start)
     found = _first(channel, start, task, 1e-4)
@@ -192,11 +210,12 @@ def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
     while True:
         level += 1
         channel = channel.refined(level)
-        seen = [seen[-1], channel] if channel.cuts_folds or channel.size(level) <= RESPONSE_NODES else seen
+        seen = [seen[-1], channel] if channel.size(level) <= RESPONSE_NODES else seen
         found = polish(channel, found.last.order, task.problem, near.newton, tol)
         iterations += found.iterations
         numbers.append(_numbers(found.last, task))
-        folded = 0.0 if channel.cuts_folds else FOLD_WEIGHT * found.last.averages.folded_mass
+        mass = found.last.averages.folded_mass
+        folded = 0.0 if channel.cuts_folds or mass < largest_fold else FOLD_WEIGHT * mass
         gap = _level_error(numbers, channel.slack)
         errors = _errors(found.last, near, slopes, task, gap, folded)
         error = float(errors[0])
@@ -209,7 +228,8 @@ def _levels(channel: Ladder, start: Array, task: _Task) -> _State:
         if enough or spent or hopeless or not usable:
             method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {task.dimensions} dimensions"
             known = bool(usable and settled and np.isfinite(error))
-            return _State(found.last, iterations, known, error, errors[1:], seen, method)
+            refined = _Refined(channel, near, slopes, gap)
+            return _State(found.last, iterations, known, error, errors[1:], seen, method, refined)
 
 
 def _failed(last: Evaluation, iterations: int, seen: Sequence[Channel], method: str) -> _State:
@@ -284,42 +304,102 @@ def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first:
     method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
     settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
-    return _State(last, iterations, settled, float(errors[0]), errors[1:], [ensemble], method)
+    return _State(last, iterations, settled, float(errors[0]), errors[1:], [ensemble], method, searched=True)
 
 
 def _scatter(ensemble: Ensemble, last: Evaluation, near: Linearised, task: _Task) -> Array:
     """t bounds on all numbers from the scatter of the members, each propagated through the fixed point."""
-    free = to_free(last.order)
     found = []
     for member in ensemble.members:
         here = mapped(member, last.order, task.problem)
-        move = near.newton @ (to_free(here.image) - to_free(last.image))
-        found.append(np.r_[_risk(from_free(free + move), task)[0], reported(here, task.problem) + near.slopes @ move])
+        found.append(_moved_numbers(here, near.newton @ (to_free(here.image) - to_free(last.image)), near, task))
     spread = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
     return np.asarray(special.stdtrit(len(found) - 1, COVERAGE) * spread)
+
+
+def _moved_numbers(here: Evaluation, move: Array, near: Linearised, task: _Task) -> Array:
+    """The numbers of `_numbers` at the fixed point that is a small move away."""
+    risk, _ = _risk(from_free(to_free(here.order) + move), task)
+    return np.asarray(np.r_[risk, reported(here, task.problem) + near.slopes @ move])
 
 
 def _best_state(start: Array, task: _Task) -> _State:
     """Prox-free while the dimension allows and no fold matters; else with the folds cut out; else the global prox."""
     if task.dimensions > LATTICE_DIMENSIONS:
         return _ensemble(start, task)
-    smooth = _levels(mixed_ladder(task.settings, _smooth), start, task)
+    cuttable = all(_cuttable(s) for s in task.settings)
+    smooth = _levels(mixed_ladder(task.settings, _smooth), start, task, LARGEST_TAKEN if cuttable else 0.0)
     if not any(dimensions(s)[0] for s in task.settings):
         return smooth
-    folded = FOLD_WEIGHT * smooth.last.averages.folded_mass
+    mass = smooth.last.averages.folded_mass
+    taken = None
+    if cuttable and smooth.converged and mass < LARGEST_TAKEN:
+        smooth = smooth._replace(seen=[_shifted_rows(task)] if mass > FELT_FOLD else smooth.seen)
+        if smooth.error <= task.tol < smooth.error + FOLD_WEIGHT * mass:
+            taken = _without_gaps(smooth, task)
+        smooth = _with_folds(smooth, task)
+    folded = FOLD_WEIGHT * mass
     good = max(task.tol, min(0.5 * (smooth.error - folded), NEGLIGIBLE_FOLD * FOLD_WEIGHT))
+    if taken is not None and taken.converged and taken.error <= task.tol:
+        return taken
     if smooth.converged and folded <= good and smooth.error <= max(task.tol, SMOOTH_ERROR):
         return smooth
     again = smooth.last.order if smooth.converged else start
-    if all(_cuttable(s) for s in task.settings):
-        cut = _levels(mixed_ladder(task.settings, _cut), again, task)
+    if cuttable:
+        cut = _levels(mixed_ladder(task.settings, _cut), again, task)._replace(seen=[_shifted_rows(task)])
         if cut.converged:
-            return min(cut, smooth, key=lambda s: s.error if s.converged else np.inf)
+            found = [s for s in (cut, smooth, taken) if s is not None and s.converged]
+            return min(found, key=lambda s: s.error)
     jumping = _ensemble(again, task)
     if smooth.converged:
         averages = jumping.last.averages._replace(folded_mass=smooth.last.averages.folded_mass)
         jumping = jumping._replace(last=jumping.last._replace(averages=averages))
     return jumping if jumping.error <= smooth.error or not smooth.converged else smooth
+
+
+def _with_folds(state: _State, task: _Task) -> _State:
+    """The state with what its folds may do counted in the errors."""
+    folded = FOLD_WEIGHT * state.last.averages.folded_mass
+    sizes = np.maximum(1.0, np.abs(_numbers(state.last, task)))
+    return state._replace(error=state.error + folded * sizes[0], errors=state.errors + folded * sizes[1:])
+
+
+def _without_gaps(state: _State, task: _Task) -> _State | None:
+    """The fixed point with what folds add taken off, on rows that get finer until the error is what is asked for."""
+    if state.refined is None:
+        return None
+    channel, near, slopes, gap = state.refined
+    tol, order, iterations = _residual_tolerance(task), state.last.order, state.iterations
+    coarse = _less_gaps(channel, -1, task)
+    for fineness in range(FINEST_GAPS + 1):
+        fine = _less_gaps(channel, fineness, task)
+        found = polish(fine, order, task.problem, near.newton, tol)
+        order, iterations = found.last.order, iterations + found.iterations + 1
+        other = evaluate(coarse, order, task.problem)
+        move = near.newton @ (to_free(other.image) - to_free(found.last.image))
+        apart = LEVEL_SAFETY * np.abs(_moved_numbers(other, move, near, task) - _numbers(found.last, task))
+        errors = _errors(found.last, near, slopes, task, gap + apart, 0.0)
+        if errors[0] <= task.tol:
+            break
+        coarse = fine
+    method = state.method.replace(channel.name, GapChannel.name, 1)
+    return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method)
+
+
+def _shifted_rows(task: _Task) -> Channel:
+    """Rows to see the response on where folds weigh: it is singular where they begin, so that shifts tell its error."""
+    return mixed(task.settings, lambda s: Ensemble([_cut(s, shift) for shift in range(SCRAMBLES)]))
+
+
+def _less_gaps(channel: Ladder, fineness: int, task: _Task) -> Channel:
+    """The same nodes, less the gaps on rows of some fineness."""
+    parts = {s.tokens: part for s, part in zip(task.settings, parts_of(channel), strict=True)}
+
+    def less_gaps(setting: Setting) -> Channel:
+        part = parts[setting.tokens]
+        return GapChannel(part, fineness) if isinstance(part, ProxFreeChannel) else part
+
+    return mixed(task.settings, less_gaps)
 
 
 def _smooth(setting: Setting) -> Ladder:
@@ -331,9 +411,9 @@ def _cuttable(setting: Setting) -> bool:
     return not dimensions(setting)[0] or FoldedChannel.applies(setting)
 
 
-def _cut(setting: Setting) -> Ladder:
+def _cut(setting: Setting, shift: int | None = None) -> Ladder:
     """The folds cut out, where there are scores."""
-    return FoldedChannel(0, setting) if dimensions(setting)[0] else _smooth(setting)
+    return FoldedChannel(0, setting, shift) if dimensions(setting)[0] else _smooth(setting)
 
 
 def solve(
@@ -426,7 +506,7 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
     warnings = [] if state.converged else [_not_converged(last)]
     if not state.error <= task.tol:
         warnings.append(f"error: the bound {state.error:.2g} is above the {task.tol:.2g} asked for")
-    if isinstance(state.seen[-1], Ensemble) and shift > UNCERTIFIED_JUMP:
+    if state.searched and shift > UNCERTIFIED_JUMP:
         warnings.append(
             f"jumps: the error does not cover global minima that the search missed (jump weight {jump:.3g})"
         )

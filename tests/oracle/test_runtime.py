@@ -94,8 +94,9 @@ def test_folds_are_cut_where_the_convex_envelope_says(softmax):
     order = np.array([0.3, 0.6, 6.0, 0.5, 0.9, 2.0])
     frame = softmax.frame_at(order, setting)
     values = frame.law.value_factor @ np.random.default_rng(5).normal(size=(2, 40))
-    rows = softmax._Rows(order, setting, frame, values[:-1], values[-1])
-    nodes, folded = rows.nodes(120)
+    rows = softmax._Rows(order, setting, frame, values)
+    on = rows.grid(120)
+    nodes, folded = rows.nodes(on), rows.folded(on)
     assert (folded > 0).sum() >= 3
     u = np.linspace(-12.0, 12.0, 6001)
     line = rows.line(np.arange(40)[:, None], np.broadcast_to(u, (40, u.size)))
@@ -109,11 +110,79 @@ def test_folds_are_cut_where_the_convex_envelope_says(softmax):
         assert kept[kept <= chosen[jump] + 0.02].max() == pytest.approx(chosen[jump], abs=0.02)
 
 
+@pytest.mark.parametrize("scale", [1.0001, 1.01, 1.1])
+def test_narrow_gaps_against_a_dense_hull(softmax, scale):
+    """A row that just folds: its values scaled from where its lowest rate is 0; ends on a grid of steps of 1e-4."""
+    setting, order = softmax.Setting(0.5, 0.3, NONE), np.array([0.3, 0.6, 6.0, 0.5, 0.9, 2.0])
+    frame = softmax.frame_at(order, setting)
+    direction = frame.law.value_factor @ np.array([[1.0], [0.5]])
+
+    def row(size):
+        return softmax._Rows(order, setting, frame, size * direction)
+
+    def lowest(size):
+        u = np.linspace(-10.0, 10.0, 20001)
+        return row(size).line(np.zeros(u.size, dtype=int), u).rate.min()
+
+    onset = optimize.brentq(lowest, 0.1, 10.0, xtol=1e-9)
+    rows = row(scale * onset)
+    on = rows.grid(60)
+    found, narrow = rows.gaps(on, np.array([0])), rows._narrow_gaps(np.array([0]), on.lowest(np.array([0])), on.step)
+    middle = 0.5 * (narrow.begin + narrow.end)[0]
+    u = middle + np.arange(-2.0, 2.0, 1e-4)
+    line = rows.line(np.zeros(u.size, dtype=int), u)
+    (left,), (right,) = softmax._hull_gaps(u[None], line.psi[None])[1:]
+    ends = narrow if scale < 1.05 else found
+    assert [ends.begin[0], ends.end[0]] == pytest.approx(
+        [left, right], abs=3e-4 + 0.1 * (right - left) * (scale < 1.05)
+    )
+
+
+@pytest.mark.parametrize(("regularisation", "digits"), [(1.0, 11), (0.5, 10), (0.2, 7)])
+def test_gaps_taken_off_or_folds_cut_out(softmax, regularisation, digits):
+    """The signed integral less its gaps is that over the contact set."""
+    found = softmax.solve(4.0, 2.0, 0.3, regularisation, regularisation, tol=1e-7)
+    order = np.array(list(found.order_parameters.values()))
+    setting = softmax.Setting(2.0, 0.3, NONE)
+    smooth = softmax.ProxFreeChannel.at_level(5, setting)
+    smooth.adapt(order)
+    signed, less = (c.averages(order) for c in (smooth, softmax.GapChannel(smooth, 2)))
+    cut = softmax.FoldedChannel(3, setting).averages(order)
+    assert less.rates == pytest.approx(cut.rates, abs=10.0**-digits)
+    assert less.envelope == pytest.approx(cut.envelope, abs=10.0**-digits)
+    assert less.unconverged < 10.0**-digits
+    assert np.abs(signed.rates - cut.rates).max() > 10.0 * np.abs(less.rates - cut.rates).max()
+
+
+def test_ten_digits_where_folds_are_felt(softmax):
+    """Folds of 1e-10 taken off, against the folds cut out, whose rows share nothing with them but the bitangents."""
+    found = softmax.solve(4.0, 2.0, 0.3, 1.0, 1.0, tol=1e-11)
+    assert "taken off" in found.method and found.error <= 1e-11
+    task = softmax._Task((softmax.Setting(2.0, 0.3, NONE),), softmax.Problem(4.0, 1.0, 1.0), 1e-11)
+    order = np.array(list(found.order_parameters.values()))
+    cut = softmax._levels(softmax.mixed_ladder(task.settings, softmax._cut), order, task)
+    risk, _ = softmax._risk(cut.last.order, task)
+    assert abs(risk - found.test_risk) <= found.error + cut.error < 3e-11
+
+
+def test_the_replicon_where_folds_begin(softmax):
+    """Cells in the place of peaks: shifted sets of few rows scatter less, around what many rows give."""
+    found = softmax.solve(4.0, 2.0, 0.3, 0.3, 0.3, tol=1e-5)
+    order = np.array(list(found.order_parameters.values()))
+    setting = softmax.Setting(2.0, 0.3, NONE)
+    few = softmax.Ensemble([softmax.FoldedChannel(0, setting, 100 + s) for s in range(12)]).response(order)
+    many = softmax.FoldedChannel(3, setting, 5).response(order)
+    assert np.abs(few.squares - many.squares).max() < 0.004 * many.squares.max()
+    assert (few.scatter < 0.002 * few.squares).all()
+    assert found.replicon == pytest.approx(0.3416, abs=found.errors["replicon"])
+    assert found.errors["replicon"] < 0.005
+
+
 def test_three_methods_agree_where_the_prox_folds(softmax):
-    """Folds cut out, global prox on shifted lattices: the same risk within their errors; and theory.md's fold mass."""
+    """Folds taken off, global prox on Sobol nodes: the same risk within their errors; and theory.md's fold mass."""
     arguments = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 0.1, "lambda_v": 0.1}
     cut = softmax.solve(**arguments, tol=1e-5)
-    assert "folds cut out" in cut.method
+    assert "folds taken off" in cut.method
     assert cut.folded_mass == pytest.approx(4e-4, rel=0.1)
     assert cut.jump_weight == pytest.approx(0.0147, rel=0.1)
     task = softmax._Task((softmax.Setting(2.0, 0.3, NONE),), softmax.Problem(4.0, 0.1, 0.1), 1e-5)
