@@ -231,7 +231,7 @@ def _moments(system: SaddleSystem, tokens: int) -> str:
         factors = [f for base, k in monomial.as_powers_dict().items() for f in [base] * int(k)]
         idle = any(where.get(f, ("y", 0))[1] for f in factors)
         text = "*".join(f"{where[f][0]}[l]" if f in where else "y" for f in factors)
-        loop = f"for (int l = 1; l < TOKENS; l++) e[{i}] += weight*{text};"
+        loop = f"WRITTEN_OUT for (int l = 1; l < TOKENS; l++) e[{i}] += weight*{text};"
         body.append(loop if idle else f"e[{i}] += weight*{text.replace('[l]', '[0]')};")
     lines = "\n".join(f"    {line}" for line in body)
     fields = ["d_chi", "w_z", "g_chi", "g_z"]

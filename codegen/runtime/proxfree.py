@@ -25,7 +25,7 @@ from codegen.runtime.nodes import lattice, lattice_size, level_count
 from codegen.runtime.prox import prox
 
 ADAPTING_NODES = 300.0
-BLOCK_COORDINATES = 49152  # of nodes taken at once; of twice as many, the allocator hands pages back and forth
+BLOCK_COORDINATES = 32768  # of nodes taken at once; with half as many more the allocator trades pages on each block
 
 
 class ScoreFrame(NamedTuple):
