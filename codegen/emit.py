@@ -20,8 +20,9 @@ import sympy as sp
 from codegen.ir import IR_VERSION, Kernel, Output
 from codegen.loading import load_source
 from codegen.lower import KernelIR, lower, parameter_symbol
+from codegen.pair import expansion_program
 from codegen.printer import numpy_source
-from codegen.unrolled import UNROLLED_TOKENS, Value, flattened, row_symbol, unrolled
+from codegen.unrolled import UNROLLED_TOKENS, StraightLine, Value, flattened, row_symbol, unrolled
 from theory.errors import InputError, Refusal
 from theory.gaussian import FieldLaw
 from theory.kinks import kink_points
@@ -64,7 +65,7 @@ RUNTIME = (
 )
 KINKS = "kinks"
 LENGTHS = "lengths"
-EMITTER_VERSION = "0.3"
+EMITTER_VERSION = "0.4"
 EXPANSION = "expansion"
 
 
@@ -134,7 +135,10 @@ def _length_functions(system: SaddleSystem, ir: KernelIR, tokens: int) -> list[s
     """The kernels of one length."""
     suffix = _suffix(tokens, system.lengths.tokens if system.lengths else ())
     named = [(k, f"{k.name}{suffix}") for k in ir.kernels]
-    functions = [kernel_function(k, ir.parameters, tokens, first_token(system), name) for k, name in named]
+    functions = [
+        kernel_function(k, ir.parameters, tokens, first_token(system), name, straight_line(system, k, tokens))
+        for k, name in named
+    ]
     return [*functions, _row_sum(system, ir.parameters, tokens, suffix)]
 
 
@@ -290,18 +294,24 @@ def _unpacked(names: Sequence[str], source: str) -> list[str]:
 
 
 def kernel_function(
-    kernel: Kernel, parameters: Sequence[str], tokens: int | None = None, first: int = 0, name: str | None = None
+    kernel: Kernel,
+    parameters: Sequence[str],
+    tokens: int | None = None,
+    first: int = 0,
+    name: str | None = None,
+    program: StraightLine | None = None,
 ) -> str:
     """The source of one kernel, written out token by token where their number is given and small.
 
     `first` is the token from which on `expansion` has slopes and curvatures; it returns its rows one by one.
+    A straight-line program is printed in place of the kernel's own statements.
     """
     arguments = [s.name for s in (*kernel.token_inputs, *kernel.scalar_inputs)] + ["params"]
     used = set().union(*[e.free_symbols for e in kernel.expressions()])
     named = [parameter_symbol(p) for p in parameters]
     body = _unpacked([s.name for s in named], "params") if used & set(named) else []
     if kernel.name == EXPANSION and tokens is not None and tokens <= UNROLLED_TOKENS:
-        body += _straight_body(kernel, tokens, first)
+        body += _straight_body(kernel, tokens, program or unrolled(kernel, tokens, first))
     else:
         body += _vector_body(kernel, first)
     if tokens is not None:
@@ -324,28 +334,30 @@ def _vector_body(kernel: Kernel, first: int) -> list[str]:
     return [*body, f"return {', '.join(results)}"]
 
 
-def _straight_body(kernel: Kernel, tokens: int, first: int) -> list[str]:
-    """Statements on one row of samples per token; only `expansion` hands out its rows without stacking them."""
-    whole = kernel.name != EXPANSION
-    program = unrolled(kernel, tokens, 0 if whole else first)
+def straight_line(system: SaddleSystem, kernel: Kernel, tokens: int) -> StraightLine | None:
+    """The program of `expansion` with its tokens written out, where they are few."""
+    if kernel.name != EXPANSION or tokens > UNROLLED_TOKENS:
+        return None
+    return expansion_program(system, kernel, tokens, first_token(system))
+
+
+def _straight_body(kernel: Kernel, tokens: int, program: StraightLine) -> list[str]:
+    """Statements on one row of samples per token, which are handed out without stacking them."""
     used = set().union(*[e.free_symbols for _, e in program.assignments])
     used |= set().union(*[e.free_symbols for v in program.outputs.values() for e in flattened(v)])
     rows = {s: [row_symbol(s, token) for token in range(tokens)] for s in kernel.token_inputs}
     body = [line for s, names in rows.items() if used & set(names) for line in _unpacked(list(map(str, names)), str(s))]
     body += [f"{symbol} = {numpy_source(expr)}" for symbol, expr in program.assignments]
-    results = [_rows_source(program.outputs[o.name], whole, o.symmetric) for o in kernel.outputs]
+    results = [_rows_source(program.outputs[o.name]) for o in kernel.outputs]
     return [*body, f"return {', '.join(results)}"]
 
 
-def _rows_source(value: Value, whole: bool, symmetric: bool) -> str:
+def _rows_source(value: Value) -> str:
     """An output written out: a number per sample, rows, or the rows of a matrix, from the diagonal on if symmetric."""
     if not isinstance(value, tuple):
         return numpy_source(value)
-    parts = [_rows_source(part, False, False) for part in value]
-    if not whole:
-        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
-    name = "rows" if not isinstance(value[0], tuple) else "symmetric_matrix" if symmetric else "matrix"
-    return f"{name}(x[0], {', '.join(parts)})"
+    parts = [_rows_source(part) for part in value]
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
 
 
 def _statement(kernel: Kernel, statement: Definition) -> str:

@@ -17,12 +17,12 @@ from pathlib import Path
 import sympy as sp
 from sympy.printing.precedence import PRECEDENCE
 
-from codegen.emit import EXPANSION, channel_monomials, first_token
+from codegen.emit import EXPANSION, channel_monomials, first_token, straight_line
 from codegen.ir import Kernel, Output
 from codegen.lower import lower, parameter_symbol
 from codegen.native import FLAGS, compiler
 from codegen.printer import NumpyPrinter
-from codegen.unrolled import UNROLLED_TOKENS, row_symbol, unrolled
+from codegen.unrolled import UNROLLED_TOKENS, StraightLine, row_symbol, unrolled
 from theory.errors import InputError
 from theory.saddle import SaddleSystem
 from theory.tokens import Definition, OuterProducts
@@ -99,7 +99,7 @@ def c_source(system: SaddleSystem) -> str:
     kernels = {k.name: k for k in ir.kernels}
     constants = {"TOKENS": tokens, "FIRST": first, "MOMENTS": len(channel_monomials(system)[0])}
     defines = "\n".join(f"#define {name} {value}" for name, value in constants.items())
-    nodes = [_node_function(kernels[name], ir.parameters, tokens, first) for name in KERNELS]
+    nodes = [_node_function(system, kernels[name], ir.parameters, tokens) for name in KERNELS]
     loops = [_array_function(kernels[name]) for name in KERNELS if name != EXPANSION]
     runtime = files("codegen.runtime").joinpath("fast.c").read_text(encoding="utf-8")
     head, _, tail = runtime.partition("/* kernels */\n")
@@ -112,20 +112,23 @@ def _arguments(kernel: Kernel) -> list[str]:
     return [*inputs, "const double *restrict params", *(f"double *restrict out_{o.name}" for o in kernel.outputs)]
 
 
-def _node_function(kernel: Kernel, parameters: Sequence[str], tokens: int, first: int) -> str:
+def _node_function(system: SaddleSystem, kernel: Kernel, parameters: Sequence[str], tokens: int) -> str:
     """The kernel at one sample."""
-    first = first if kernel.name == EXPANSION else 0
+    first = first_token(system) if kernel.name == EXPANSION else 0
     used = set().union(*[e.free_symbols for e in kernel.expressions()])
     named = [parameter_symbol(p) for p in parameters]
     body = [f"const double {s.name} = params[{i}];" for i, s in enumerate(named) if s in used]
-    body += _straight(kernel, tokens, first) if tokens <= UNROLLED_TOKENS else _looped(kernel, first)
+    if tokens <= UNROLLED_TOKENS:
+        body += _straight(kernel, tokens, straight_line(system, kernel, tokens) or unrolled(kernel, tokens))
+    else:
+        body += _looped(kernel, first)
     lines = "\n".join(f"    {line}" for line in body)
     return f"INLINE void {kernel.name}_at({', '.join(_arguments(kernel))})\n{{\n{lines}\n}}"
 
 
-def _straight(kernel: Kernel, tokens: int, first: int) -> list[str]:
+def _straight(kernel: Kernel, tokens: int, program: StraightLine) -> list[str]:
     """One assignment per token and statement."""
-    program, printer = unrolled(kernel, tokens, first), CPrinter()
+    printer = CPrinter()
     body = [
         f"const double {row_symbol(s, token).name} = {s.name}[{token}];"
         for s in kernel.token_inputs
@@ -228,7 +231,7 @@ def _moments(system: SaddleSystem, tokens: int) -> str:
         factors = [f for base, k in monomial.as_powers_dict().items() for f in [base] * int(k)]
         idle = any(where.get(f, ("y", 0))[1] for f in factors)
         text = "*".join(f"{where[f][0]}[l]" if f in where else "y" for f in factors)
-        loop = f"for (int l = 1; l < TOKENS; l++) e[{i}] += weight*{text};"
+        loop = f"WRITTEN_OUT for (int l = 1; l < TOKENS; l++) e[{i}] += weight*{text};"
         body.append(loop if idle else f"e[{i}] += weight*{text.replace('[l]', '[0]')};")
     lines = "\n".join(f"    {line}" for line in body)
     fields = ["d_chi", "w_z", "g_chi", "g_z"]

@@ -54,47 +54,42 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
     stable = stable_form(system.activation if system.properties.smooth else piecewise(system.activation), tokens)
     loss = loss_derivatives(stable.form, system.values)
     sums = stable.with_shifts(loss.value_definitions)
-    gain = Definition(GAIN, "scalar", system.values.field_gain)
+    gain = gain_definition(system)
     slopes = (*sums, gain, *_in_gain(gain, loss.gradient_definitions))
     curved = (*slopes, *_in_gain(gain, _of_rank_one(gain, loss.hessian_definitions)))
-    value, shorter = Output("value", loss.value), Output("value", _shorter(gain, loss.value))
+    value, *gains = field_outputs(system, stable)
     slope = Output("slope", loss.gradient_x)
     curvature = Output("curvature", loss.hessian_xx, symmetric=True)
     fields = (X, W), (Y, V["v"])
-    gains = [
-        Output("sigmas", stable.form.f),
-        Output("gain", GAIN),
-        Output("residual_loss", _shorter(gain, system.model.loss.subs(RESIDUAL, system.values.residual))),
-    ]
     kernels = [
         sigma_kernel(stable),
         pullback_kernel(stable),
-        _kernel(stable, "loss", "the loss with z eliminated", *fields, sums, [value]),
-        _kernel(
+        kernel_of(stable, "loss", "the loss with z eliminated", *fields, sums, [Output("value", loss.value)]),
+        kernel_of(
             stable,
             "gradient",
             "loss, its slope in chi, sigma, the gain G_z = gain sigma, and the residual's own loss",
             *fields,
             slopes,
-            [shorter, slope, *gains],
+            [value, slope, *gains],
         ),
-        _kernel(
+        kernel_of(
             stable,
             "hessian",
             "loss, slope and Hessian in chi",
             *fields,
             curved,
-            [shorter, slope, curvature],
+            [value, slope, curvature],
         ),
-        _kernel(
+        kernel_of(
             stable,
             "expansion",
             "all of `gradient` and the Hessian in chi, at once",
             *fields,
             curved,
-            [shorter, slope, *gains, curvature],
+            [value, slope, *gains, curvature],
         ),
-        _kernel(
+        kernel_of(
             stable,
             "curvatures",
             "second derivatives of the loss in (chi, chi), (chi, w_z), (w_z, w_z)",
@@ -110,9 +105,25 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
     return KernelIR(system.activation.parameters, tuple(kernels))
 
 
+def gain_definition(system: SaddleSystem) -> Definition:
+    """The gain of the value fields, G_z = gain sigma."""
+    return Definition(GAIN, "scalar", system.values.field_gain)
+
+
+def field_outputs(system: SaddleSystem, stable: StableForm) -> list[Output]:
+    """The loss, sigma, the gain, and the residual's own loss."""
+    gain = gain_definition(system)
+    return [
+        Output("value", shorter(gain, system.values.envelope)),
+        Output("sigmas", stable.form.f),
+        Output("gain", GAIN),
+        Output("residual_loss", shorter(gain, system.model.loss.subs(RESIDUAL, system.values.residual))),
+    ]
+
+
 def _in_gain(gain: Definition, definitions: Sequence[Definition]) -> tuple[Definition, ...]:
     return tuple(
-        Definition(d.symbol, d.kind, _shorter(gain, d.expr) if d.kind == "scalar" else d.expr) for d in definitions
+        Definition(d.symbol, d.kind, shorter(gain, d.expr) if d.kind == "scalar" else d.expr) for d in definitions
     )
 
 
@@ -125,7 +136,7 @@ def _of_rank_one(gain: Definition, definitions: Sequence[Definition]) -> tuple[D
     first = next((s for s, e in scalars.items() if e != 0 and Y not in e.free_symbols), None)
     if first is None:
         return tuple(definitions)
-    ratios = {s: _shorter(gain, sp.cancel(e / scalars[first])) for s, e in scalars.items() if s != first}
+    ratios = {s: shorter(gain, sp.cancel(e / scalars[first])) for s, e in scalars.items() if s != first}
     known = {s: first * r for s, r in ratios.items() if r.free_symbols <= {gain.symbol, V["v"]}}
     return tuple(
         Definition(d.symbol, d.kind, sp.factor_terms(d.expr.xreplace(known)) if d.kind == "token" else d.expr)
@@ -133,7 +144,7 @@ def _of_rank_one(gain: Definition, definitions: Sequence[Definition]) -> tuple[D
     )
 
 
-def _shorter(gain: Definition, expr: sp.Expr) -> sp.Expr:
+def shorter(gain: Definition, expr: sp.Expr) -> sp.Expr:
     """The expression, or what it is in the gain of the value fields where that is shorter."""
     if Y not in expr.free_symbols:
         return expr
@@ -154,7 +165,7 @@ def stable_form(act: Activation, tokens: int) -> StableForm:
 def sigma_kernel(stable: StableForm) -> Kernel:
     """The activation itself."""
     sums = tuple(Definition(s, "sum", b) for s, b in stable.form.sums)
-    return _kernel(
+    return kernel_of(
         stable,
         "sigma",
         "the activation",
@@ -169,7 +180,7 @@ def pullback_kernel(stable: StableForm) -> Kernel:
     """sum_l w_l d sigma_l / d x_j, for training."""
     derivatives = pullback_derivatives(stable.form)
     statements = (*stable.with_shifts(derivatives.value_definitions), *derivatives.gradient_definitions)
-    return _kernel(
+    return kernel_of(
         stable,
         "pullback",
         "sum_l w_l d sigma_l / d x_j",
@@ -185,7 +196,7 @@ def pullback_derivatives(form: TokenForm) -> StagedDerivatives:
     return staged_derivatives([*form.sums, (U, form.f * W)], U)
 
 
-def _kernel(
+def kernel_of(
     stable: StableForm,
     name: str,
     doc: str,

@@ -33,7 +33,15 @@ _UNROLLED_POWERS = 4
 
 
 class NumpyPrinter(StrPrinter):
-    """NumPy source; small integer powers of names as products, since NumPy's general power is slow."""
+    """NumPy source; small integer powers of names as products, since NumPy's general power is slow.
+
+    A sum begins with a term to be added where there is one: a sign in front is a pass over the samples.
+    """
+
+    def _as_ordered_terms(self, expr: sp.Add, order: str | None = None) -> list[sp.Expr]:
+        terms: list[sp.Expr] = super()._as_ordered_terms(expr, order=order)
+        first = next((i for i, t in enumerate(terms) if not t.as_coeff_Mul()[0].is_negative), 0)
+        return [terms[first], *terms[:first], *terms[first + 1 :]]
 
     def _print_Function(self, expr: sp.Expr) -> str:
         name = type(expr).__name__

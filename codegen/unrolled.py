@@ -6,7 +6,7 @@ copies are propagated and what no output needs is dropped. The emitters print it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from theory.tokens import Definition, OuterProducts
 UNROLLED_TOKENS = 4
 LARGEST_LEAD = 700  # of an exponent over another's: exp of it is finite, and the other's share below rounding
 
+Assignment: TypeAlias = tuple[sp.Symbol, sp.Expr]
 Value: TypeAlias = Any  # an expression, one per token, or rows of expressions; SymPy's are untyped
 
 
@@ -25,7 +26,7 @@ Value: TypeAlias = Any  # an expression, one per token, or rows of expressions; 
 class StraightLine:
     """Assignments in order, and by name each output: an expression, one per token, or rows of a matrix."""
 
-    assignments: tuple[tuple[sp.Symbol, sp.Expr], ...]
+    assignments: tuple[Assignment, ...]
     outputs: Mapping[str, Value]
 
 
@@ -39,21 +40,89 @@ def flattened(value: Value) -> list[sp.Expr]:
     return [e for part in value for e in flattened(part)] if isinstance(value, tuple) else [value]
 
 
+class Lines:
+    """Assignments being written: numbers and names are copied on, signs taken on to where a name is used."""
+
+    def __init__(self, assignments: Iterable[Assignment] = ()) -> None:
+        self.assignments = list(assignments)
+        self.copies: dict[sp.Symbol, sp.Expr] = {}
+
+    def known(self, expr: sp.Expr) -> sp.Expr:
+        """The expression with all copies in place."""
+        return expr.xreplace(self.copies)
+
+    def copy(self, symbol: sp.Symbol, expr: sp.Expr) -> None:
+        """Have the symbol replaced by the expression from here on."""
+        self.copies[symbol] = self.known(expr)
+
+    def assign(self, symbol: sp.Symbol, expr: sp.Expr) -> None:
+        """Write symbol = expr."""
+        expr = self.known(expr)
+        negative = expr.is_Mul and expr.could_extract_minus_sign()
+        size = -expr if negative else expr
+        self.copies.pop(symbol, None)
+        if expr.is_Number or size.is_Symbol:
+            self.copies[symbol] = expr
+        elif negative:
+            opposite = sp.Symbol(f"minus_{symbol.name}", real=True)
+            self.assignments.append((opposite, size))
+            self.copies[symbol] = -opposite
+        else:
+            self.assignments.append((symbol, size))
+
+    def program(self, outputs: Mapping[str, Value]) -> StraightLine:
+        """What the outputs need, common parts named."""
+        settled = {name: _mapped(self.known, value) for name, value in outputs.items()}
+        kept, reduced = _shared(_needed(self.assignments, settled), settled)
+        return StraightLine(_inverted(kept), reduced)
+
+
+def _shared(
+    assignments: tuple[Assignment, ...], outputs: Mapping[str, Value]
+) -> tuple[tuple[Assignment, ...], Mapping[str, Value]]:
+    """Common subexpressions that writing out the tokens has brought about, each before its first use."""
+    symbols = [s for s, _ in assignments]
+    if len(set(symbols)) < len(symbols):
+        return assignments, outputs
+    whole = [*(e for _, e in assignments), *(e for value in outputs.values() for e in flattened(value))]
+    found, reduced = sp.cse(whole, symbols=sp.numbered_symbols("s_", real=True), order="canonical")
+    signs = {s: e for s, e in found if (-e).is_Symbol}  # what is a sign is no operation shared
+    entries = iter(e.xreplace(signs) for e in reduced)
+    body = [(s, next(entries)) for s in symbols]
+    settled = {name: _mapped(lambda _: next(entries), value) for name, value in outputs.items()}
+    return _ordered([*body, *((s, e.xreplace(signs)) for s, e in found if s not in signs)]), settled
+
+
+def _ordered(assignments: list[Assignment]) -> tuple[Assignment, ...]:
+    """Each after all that it uses."""
+    waiting = dict(assignments)
+    found: list[Assignment] = []
+
+    def place(symbol: sp.Symbol) -> None:
+        expr = waiting.pop(symbol)
+        for other in sorted(expr.free_symbols & waiting.keys(), key=lambda s: s.name):
+            if other in waiting:
+                place(other)
+        found.append((symbol, expr))
+
+    for symbol, _ in assignments:
+        if symbol in waiting:
+            place(symbol)
+    return tuple(found)
+
+
+def _mapped(function: Callable[[sp.Expr], sp.Expr], value: Value) -> Value:
+    return tuple(_mapped(function, part) for part in value) if isinstance(value, tuple) else function(value)
+
+
 def unrolled(kernel: Kernel, tokens: int, first: int = 0) -> StraightLine:
     """The kernel at so many tokens; slopes and curvatures from token `first` on, other outputs at all tokens."""
     vectors = sorted(kernel.vectors(), key=lambda s: s.name)
     rows = [{s: row_symbol(s, token) for s in vectors} for token in range(tokens)]
-    copies: dict[sp.Symbol, sp.Expr] = {}
-    assignments: list[tuple[sp.Symbol, sp.Expr]] = []
+    lines = Lines()
 
     def at(expr: sp.Expr, token: int) -> sp.Expr:
-        return expr.xreplace(rows[token]).xreplace(copies)
-
-    def assign(symbol: sp.Symbol, expr: sp.Expr) -> None:
-        if expr.is_Number or (-expr if expr.could_extract_minus_sign() else expr).is_Symbol:
-            copies[symbol] = expr
-        else:
-            assignments.append((symbol, expr))
+        return lines.known(expr.xreplace(rows[token]))
 
     shift = _free_shift(kernel) if tokens == 2 else None
     for statement in kernel.statements:
@@ -61,14 +130,16 @@ def unrolled(kernel: Kernel, tokens: int, first: int = 0) -> StraightLine:
             for token in range(tokens):
                 expr = at(statement.expr, token)
                 capped = shift in statement.expr.free_symbols and expr != 1
-                assign(rows[token][statement.symbol], sp.exp(sp.Min(expr.args[0], LARGEST_LEAD)) if capped else expr)
+                expr = sp.exp(sp.Min(expr.args[0], LARGEST_LEAD)) if capped else expr
+                lines.assign(rows[token][statement.symbol], expr)
         elif statement.symbol == shift:
-            copies[statement.symbol] = at(statement.expr, 0)
+            lines.copy(statement.symbol, at(statement.expr, 0))
         else:
-            assign(statement.symbol, _reduced(statement, [at(statement.expr, t) for t in range(tokens)]))
+            lines.assign(statement.symbol, _reduced(statement, [at(statement.expr, t) for t in range(tokens)]))
     outputs = {o.name: _entries(o, at, tokens, first) for o in kernel.outputs}
-    outputs = {name: value if name in _TOKENWISE else _plain(kernel, value, name) for name, value in outputs.items()}
-    return StraightLine(_inverted(_needed(assignments, outputs)), outputs)
+    return lines.program(
+        {name: value if name in _TOKENWISE else _plain(kernel, value, name) for name, value in outputs.items()}
+    )
 
 
 def _free_shift(kernel: Kernel) -> sp.Symbol | None:
@@ -89,11 +160,11 @@ def _free_shift(kernel: Kernel) -> sp.Symbol | None:
     return shifts[0] if len(others) == len(normalised) == 2 else None
 
 
-def _inverted(assignments: tuple[tuple[sp.Symbol, sp.Expr], ...]) -> tuple[tuple[sp.Symbol, sp.Expr], ...]:
+def _inverted(assignments: tuple[Assignment, ...]) -> tuple[Assignment, ...]:
     """A name that is divided by more than once is inverted once."""
     divided = [p for _, e in assignments for p in e.atoms(sp.Pow) if p.base.is_Symbol and p.exp == -1]
     inverses = {p: sp.Symbol(f"inverse_{p.base.name}", real=True) for p in divided if divided.count(p) > 1}
-    found: list[tuple[sp.Symbol, sp.Expr]] = []
+    found: list[Assignment] = []
     for symbol, expr in assignments:
         found.append((symbol, expr.xreplace(inverses)))
         found += [(inverse, p) for p, inverse in inverses.items() if p.base == symbol]
@@ -135,9 +206,7 @@ def _entries(output: Output, at: Callable[[sp.Expr, int], sp.Expr], tokens: int,
     )
 
 
-def _needed(
-    assignments: list[tuple[sp.Symbol, sp.Expr]], outputs: Mapping[str, Value]
-) -> tuple[tuple[sp.Symbol, sp.Expr], ...]:
+def _needed(assignments: list[Assignment], outputs: Mapping[str, Value]) -> tuple[Assignment, ...]:
     """The assignments that some output depends on."""
     wanted = set().union(*[e.free_symbols for value in outputs.values() for e in flattened(value)])
     kept = []

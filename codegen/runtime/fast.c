@@ -3,6 +3,14 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define ROWS (TOKENS - FIRST)
+#define FEW (TOKENS <= 4)
+
+/* Loops over few tokens are written out, without which the loop over the nodes around them is not vectorised. */
+#if FEW && defined(__GNUC__)
+#define WRITTEN_OUT _Pragma("GCC unroll 16")
+#else
+#define WRITTEN_OUT
+#endif
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__) && !defined(NO_VECTOR_MATH)
 extern double exp(double) __attribute__((simd("notinbranch"), const, nothrow));
@@ -45,6 +53,22 @@ INLINE void factored(int size, double *restrict a, double *restrict pivots, doub
     }
 }
 
+/* Its pivots alone; of few rows in loops with constant bounds, which can be written out. */
+INLINE void pivots_of(const int size, double *restrict a, double *restrict pivots)
+{
+    if (!FEW) {
+        factored(size, a, pivots, 0.0);
+        return;
+    }
+    WRITTEN_OUT for (int j = 0; j < size; j++) {
+        const double safe = a[j*size + j] == 0.0 ? 1e-300 : a[j*size + j];
+        pivots[j] = a[j*size + j];
+        WRITTEN_OUT for (int i = 1; i < size; i++)
+            WRITTEN_OUT for (int m = 1; m < size; m++)
+                if (i > j && m >= i) a[i*size + m] -= a[j*size + i]/safe*a[j*size + m];
+    }
+}
+
 /* Nodes in the prox point: see the class ProxFreeChannel of the NumPy module, whose blocks these loops replace. */
 typedef struct {
     long n, stride;
@@ -76,43 +100,43 @@ INLINE void prox_free_loop(const ProxFree *restrict p, double *restrict totals, 
         double u[TOKENS], chi[TOKENS], w_z[TOKENS + 1], d_chi[TOKENS], tau[TOKENS], g_chi[TOKENS], g_z[TOKENS];
         double loss_value, slope[ROWS + 1], sigmas[TOKENS], gain, residual_loss, curvature[ROWS*ROWS + 1], pivots[ROWS + 1];
         double exponent = 0.0;
-        for (int a = 0; a < score; a++) {
+        WRITTEN_OUT for (int a = 0; a < score; a++) {
             u[a] = center[a] + scale[a]*zeta[a*stride + i];
         }
-        for (int l = 0; l < TOKENS; l++) {
+        WRITTEN_OUT for (int l = 0; l < TOKENS; l++) {
             chi[l] = origin[l];
-            for (int a = 0; a < score; a++) chi[l] += span[l*score + a]*u[a];
+            WRITTEN_OUT for (int a = 0; a < score; a++) chi[l] += span[l*score + a]*u[a];
         }
-        for (int l = 0; l < TOKENS + 1; l++) {
+        WRITTEN_OUT for (int l = 0; l < TOKENS + 1; l++) {
             w_z[l] = 0.0;
-            for (int b = 0; b < value; b++) w_z[l] += values[l*value + b]*zeta[(score + b)*stride + i];
+            WRITTEN_OUT for (int b = 0; b < value; b++) w_z[l] += values[l*value + b]*zeta[(score + b)*stride + i];
         }
         expansion_at(chi, w_z, w_z[TOKENS], v_v, params, &loss_value, slope, sigmas, &gain, &residual_loss, curvature);
-        for (int a = 0; a < score; a++) {
+        WRITTEN_OUT for (int a = 0; a < score; a++) {
             double moved = 0.0;
-            for (int l = 0; l < ROWS; l++) moved += pull[a*ROWS + l]*slope[l];
+            WRITTEN_OUT for (int l = 0; l < ROWS; l++) moved += pull[a*ROWS + l]*slope[l];
             tau[a] = u[a] + v_k*moved;
             exponent -= tau[a]*tau[a];
         }
-        for (int l = 0; l < TOKENS; l++) {
+        WRITTEN_OUT for (int l = 0; l < TOKENS; l++) {
             d_chi[l] = 0.0;
-            for (int a = 0; a < score; a++) d_chi[l] += factor[l*score + a]*tau[a];
+            WRITTEN_OUT for (int a = 0; a < score; a++) d_chi[l] += factor[l*score + a]*tau[a];
         }
-        for (int l = 0; l < ROWS; l++)
-            for (int m = 0; m < ROWS; m++) curvature[l*ROWS + m] = v_k*curvature[l*ROWS + m] + off + (l == m ? 1.0 : 0.0);
-        factored(ROWS, curvature, pivots, 0.0);
+        WRITTEN_OUT for (int l = 0; l < ROWS; l++)
+            WRITTEN_OUT for (int m = 0; m < ROWS; m++) curvature[l*ROWS + m] = v_k*curvature[l*ROWS + m] + off + (l == m ? 1.0 : 0.0);
+        pivots_of(ROWS, curvature, pivots);
         double determinant = volume, least = INFINITY;
-        for (int l = 0; l < ROWS; l++) {
+        WRITTEN_OUT for (int l = 0; l < ROWS; l++) {
             determinant *= pivots[l];
             least = smaller(least, pivots[l]);
         }
         const double weight = node_weights[i]*exp(0.5*exponent)*determinant;
         if (FIRST) g_chi[0] = 0.0;
-        for (int l = 0; l < ROWS; l++) {
+        WRITTEN_OUT for (int l = 0; l < ROWS; l++) {
             g_chi[l + FIRST] = -slope[l];
             if (FIRST) g_chi[0] += slope[l];
         }
-        for (int l = 0; l < TOKENS; l++) g_z[l] = gain*sigmas[l];
+        WRITTEN_OUT for (int l = 0; l < TOKENS; l++) g_z[l] = gain*sigmas[l];
         add_moments(weight, d_chi, w_z, g_chi, g_z, w_z[TOKENS], e);
         loss_sum += weight*loss_value;
         residual_sum += weight*residual_loss;

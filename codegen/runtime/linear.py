@@ -9,34 +9,6 @@ import numpy as np
 from codegen.runtime.kernel import Array
 
 
-def rows(like: Array, *entries: Array) -> Array:
-    """The entries, each a number or of the shape of `like`, as rows of one array."""
-    out = np.empty((len(entries), *like.shape))
-    for row, entry in zip(out, entries, strict=True):
-        row[...] = entry
-    return out
-
-
-def matrix(like: Array, *lines: tuple[Array, ...]) -> Array:
-    """A matrix per sample from its lines."""
-    out = np.empty((len(lines), len(lines[0]), *like.shape))
-    for i, line in enumerate(lines):
-        for j, entry in enumerate(line):
-            out[i, j] = entry
-    return out
-
-
-def symmetric_matrix(like: Array, *lines: tuple[Array, ...]) -> Array:
-    """A symmetric matrix per sample from its lines, each from the diagonal on."""
-    out = np.empty((len(lines), len(lines), *like.shape))
-    for i, line in enumerate(lines):
-        for j, entry in enumerate(line, i):
-            out[i, j] = entry
-            if j > i:
-                out[j, i] = entry
-    return out
-
-
 def product(matrix: Array, rows: Sequence[Array] | Array) -> Array:
     """matrix @ rows; a single row is quicker by broadcasting."""
     return matrix * rows[0] if len(rows) == 1 else np.asarray(matrix @ np.asarray(rows))

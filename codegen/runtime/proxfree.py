@@ -25,7 +25,7 @@ from codegen.runtime.nodes import lattice, lattice_size, level_count
 from codegen.runtime.prox import prox
 
 ADAPTING_NODES = 300.0
-NODE_BLOCK = 16384
+BLOCK_COORDINATES = 32768  # of nodes taken at once; with half as many more the allocator trades pages on each block
 
 
 class ScoreFrame(NamedTuple):
@@ -130,10 +130,12 @@ class ProxFreePoints(NamedTuple):
         return np.concatenate([moments, [*losses, weights.sum(), folded]])
 
 
-def _node_blocks(count: int) -> Iterator[slice]:
+def _node_blocks(nodes: Array) -> Iterator[slice]:
     """Nodes in parts that stay in the cache, and are many enough for Python to be out of the way."""
-    for begin in range(0, count, NODE_BLOCK):
-        yield slice(begin, begin + NODE_BLOCK)
+    dim, count = nodes.shape
+    size = BLOCK_COORDINATES // dim
+    for begin in range(0, count, size):
+        yield slice(begin, begin + size)
 
 
 def _jacobian(v_k: float, curvature: Sequence[Sequence[Array]]) -> list[list[Array]]:
@@ -209,7 +211,7 @@ class ProxFreeChannel:
     def _total(self, order: Array, frame: ScoreFrame) -> Array:
         """The sums of all nodes."""
         total = np.zeros(MOMENTS + 4)
-        for b in _node_blocks(self.weights.size):
+        for b in _node_blocks(self.zeta):
             total += self._points(order, frame, b).sums()
         return total * self._volume()
 
@@ -246,7 +248,7 @@ class ProxFreeChannel:
         """Second derivatives of M, integrated in prox coordinates where they are bounded."""
         frame = self._frame(order)
         total = np.zeros(4)
-        for b in _node_blocks(self.weights.size):
+        for b in _node_blocks(self.zeta):
             at = self._points(order, frame, b)
             here = Fields(frame.law.score_mean[:, None] + at.deviation, at.w_z, at.y)
             part = _response_integrands(order, self.setting, here, at.chi)

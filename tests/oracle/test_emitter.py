@@ -5,17 +5,20 @@ from functools import cache
 import mpmath
 import numpy as np
 import pytest
+import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 from strategies import BUILT_IN, PARAMETERS, SMOOTH, activations, direct_loss, direct_sigma, samples, system_of
 
 import codegen.lower
-from codegen.emit import first_token, generate, kernel_function
+from codegen.emit import first_token, generate, kernel_function, straight_line
 from codegen.loading import load_source
-from codegen.lower import lower
+from codegen.lower import lower, parameter_symbol
 from codegen.oracle import evaluate
+from codegen.pair import logistic_rate
 from codegen.stable import StableForm
+from theory.activation import activation
 from theory.saddle import derive
 
 DIGITS = 30
@@ -102,7 +105,9 @@ def kernels_alone(text, tokens, written_out=True):
     head += f"TOKENS = {system.tokens}\nPARAMETERS = {ir.parameters!r}\n"
     head += f"SHIFT_INVARIANT = {system.properties.shift_invariant}\n\n"
     shape = tokens if written_out else None, first_token(system)
-    source = head + "\n\n".join(kernel_function(k, ir.parameters, *shape) for k in ir.kernels)
+    programs = [straight_line(system, k, tokens) if written_out else None for k in ir.kernels]
+    functions = [kernel_function(k, ir.parameters, *shape, None, p) for k, p in zip(ir.kernels, programs, strict=True)]
+    source = head + "\n\n".join(functions)
     return load_source(source, "emitted_kernels"), ir.kernels
 
 
@@ -210,6 +215,30 @@ def unstabilised(monkeypatch):
 def test_huge_scores(text, columns, unstabilised):
     system = system_of(text, 3)
     check(kernels_alone(text, 3)[0], unstabilised(system), columns, digits=60)
+
+
+@pytest.mark.parametrize("text", RATIOS)
+def test_huge_scores_of_one_token(text, unstabilised):
+    columns = [(x[:1], w[:1], y) for x, w, y in (*HIGH, *LOW)]
+    check(kernels_alone(text, 1)[0], unstabilised(system_of(text, 1)), columns, digits=60)
+
+
+PAIRS = {
+    "exp(x)/sum(exp(x))": (0, 1),
+    "exp(c*x)/sum(exp(c*x))": (0, parameter_symbol("c")),
+    "exp(-x)/sum(exp(-x))": (0, -1),
+    "2**x/sum(2**x)": (0, sp.log(2)),
+    "x - mean(x)": (sp.Rational(1, 2), 0),
+    "1 + exp(x)/sum(exp(x))": None,
+}
+
+
+@pytest.mark.parametrize("text", PAIRS)
+def test_two_tokens_in_the_difference_of_their_scores(text, unstabilised):
+    """Where sigma' is a constant or proportional to the product of the sigmas; at ordinary and at huge scores."""
+    assert logistic_rate(activation(text)) == PAIRS[text]
+    columns = [([*x[:1], x[i]], [*w[:1], w[i]], y) for x, w, y in (*SAMPLES, *HIGH, *LOW) for i in (1, 2)]
+    check(kernels_alone(text, 2)[0], unstabilised(system_of(text, 2)), columns, digits=60)
 
 
 @pytest.mark.parametrize("text, columns", HUGE)

@@ -18,7 +18,11 @@ pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang")
 
 ORDER = np.array([0.5, 0.4, 0.6, 0.7, 0.6, 0.5])
 ACCURACY = 1e-13
-CASES = [("exp(x)/sum(exp(x))", 2), ("exp(x)/sum(exp(x))", 6), ("1 + erf(c + x)", 3), ("exp(x)/(1 + sum(exp(x)))", 2)]
+CASES = [
+    *(("exp(x)/sum(exp(x))", tokens) for tokens in (2, 3, 6)),
+    ("1 + erf(c + x)", 3),
+    ("exp(x)/(1 + sum(exp(x)))", 2),
+]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
