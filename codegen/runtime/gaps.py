@@ -87,7 +87,7 @@ def _gap_sums(rows: _Rows, gaps: Gaps, weights: Array) -> tuple[Array, float]:
     u = (0.5 * (gaps.begin + gaps.end)[:, None] + half * GAP_NODES).ravel()
     which, length = np.repeat(gaps.row, GAP_NODES.size), (half * GAP_WEIGHTS).ravel()
     total, masses = np.zeros(MOMENTS + 4), [np.zeros(0)]
-    for b in _node_blocks(u.size):
+    for b in _node_blocks(1 + len(rows.values), u.size):
         at = _gap_points(rows, which[b], u[b], weights[which[b]] * length[b])
         total += at.sums()
         masses.append(at.weights)

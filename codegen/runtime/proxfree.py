@@ -130,9 +130,8 @@ class ProxFreePoints(NamedTuple):
         return np.concatenate([moments, [*losses, weights.sum(), folded]])
 
 
-def _node_blocks(nodes: Array) -> Iterator[slice]:
+def _node_blocks(dim: int, count: int) -> Iterator[slice]:
     """Nodes in parts that stay in the cache, and are many enough for Python to be out of the way."""
-    dim, count = nodes.shape
     size = BLOCK_COORDINATES // dim
     for begin in range(0, count, size):
         yield slice(begin, begin + size)
@@ -211,7 +210,7 @@ class ProxFreeChannel:
     def _total(self, order: Array, frame: ScoreFrame) -> Array:
         """The sums of all nodes."""
         total = np.zeros(MOMENTS + 4)
-        for b in _node_blocks(self.zeta):
+        for b in _node_blocks(*self.zeta.shape):
             total += self._points(order, frame, b).sums()
         return total * self._volume()
 
@@ -248,7 +247,7 @@ class ProxFreeChannel:
         """Second derivatives of M, integrated in prox coordinates where they are bounded."""
         frame = self._frame(order)
         total = np.zeros(4)
-        for b in _node_blocks(self.zeta):
+        for b in _node_blocks(*self.zeta.shape):
             at = self._points(order, frame, b)
             here = Fields(frame.law.score_mean[:, None] + at.deviation, at.w_z, at.y)
             part = _response_integrands(order, self.setting, here, at.chi)

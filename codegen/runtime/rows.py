@@ -10,7 +10,7 @@ all ends, since responses peak there. Other rows keep the trapezoid.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class _Rows(NamedTuple):
         flat_row, flat = np.broadcast_to(row, u.shape).ravel(), u.ravel()
         out = np.empty((3, flat.size))
         span, whole = self.frame.span[:, 0], jacobian_scale(self.setting)
-        for b in _node_blocks(flat.size):
+        for b in _node_blocks(1 + len(self.values), flat.size):
             at = self.explicit(flat_row[b], flat[b])
             out[0, b] = 0.5 * flat[b] ** 2 + self.order[2] / (span @ span) * at.local.value
             out[1, b], out[2, b] = at.tau[0], whole * at.pivots[0]
@@ -104,7 +104,7 @@ class _Rows(NamedTuple):
         rows = np.arange(self.values.shape[1])
         low, high = (sign * (ROW_REACH + self._reach(rows, sign * ROW_REACH)) for sign in (-1.0, 1.0))
         on = self._between_ends(low, high, count)
-        return self.gaps(on, np.flatnonzero(on.line.rate.min(axis=1) < 0.0))
+        return _joined(*self._all_gaps(on))
 
     def _between_ends(self, low: Array, high: Array, count: int) -> RowGrid:
         u = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, count)
@@ -120,11 +120,15 @@ class _Rows(NamedTuple):
         found = self._bitangents(hull, 0.5 * on.step[hull.row])
         lost = np.flatnonzero(~self._settled(found))
         narrow = self._narrow_gaps(hull.row[lost], 0.5 * (left + right)[lost], on.step)
-        again = self._bitangents(narrow, 0.1 * (narrow.end - narrow.begin))
-        settled = self._settled(again)
-        for field, rough, fine in zip(found, narrow, again, strict=True):
-            field[lost] = np.where(settled, fine, rough)
+        for field, mended in zip(found, narrow, strict=True):
+            field[lost] = mended
         return found
+
+    def _all_gaps(self, on: RowGrid) -> tuple[Gaps, Gaps]:
+        """The gaps that the grid sees, and those, mostly of no width, of the other rows that come near to folding."""
+        found = self.gaps(on, on.bent())
+        rest = np.setdiff1d(on.bent(), found.row)
+        return found, self._narrow_gaps(rest, on.lowest(rest), on.step)
 
     def _settled(self, gaps: Gaps) -> Array:
         """Which gaps end where the rate is positive, as contact does."""
@@ -155,12 +159,9 @@ class _Rows(NamedTuple):
         whole = RowNodes(np.repeat(plain, count), on.u[plain].ravel(), length)
         if not bent.size:
             return whole
-        found = self.gaps(on, bent)
-        rest = np.setdiff1d(bent, found.row)
-        narrow = self._narrow_gaps(rest, on.lowest(rest), on.step)
-        cuts = [np.concatenate(p) for p in zip(found, narrow, strict=True)]
+        cuts = _joined(*self._all_gaps(on))
         cut = _gauss_nodes(*_between(bent, on.u[bent, 0], on.u[bent, -1], *cuts), count)
-        return RowNodes(*(np.concatenate(pair) for pair in zip(whole, cut, strict=True)))
+        return _joined(whole, cut)
 
     def onset(self, on: RowGrid, cell: float) -> RowNodes:
         """Nodes that put the mean over a cell, of some width, in the place of the peak of its row.
@@ -193,12 +194,15 @@ class _Rows(NamedTuple):
     def _narrow_gaps(self, rows: Array, near: Array, step: Array) -> Gaps:
         """The gap around the lowest rate near some points, of no width where that is positive.
 
-        With rate = a + c (u - u_0)^2, a < 0, the ends have a tangent in common at (u - u_0)^2 = -3 a / c.
+        With rate = a + c (u - u_0)^2, a < 0, the ends have a tangent in common at (u - u_0)^2 = -3 a / c. Newton's
+        method does better than that where it does not collapse.
         """
         at, width, bend = self._lowest(rows, near, step)
         half = width * np.sqrt(6.0 * np.maximum(-self.line(rows, at).rate, 0.0) / bend)
         half = np.minimum(half, step[rows])
-        return Gaps(rows, at - half, at + half)
+        rough = Gaps(rows, at - half, at + half)
+        fine = self._bitangents(rough, 0.5 * half)
+        return Gaps(*(np.where(self._settled(fine), *pair) for pair in zip(fine, rough, strict=True)))
 
     def _end(self, rows: Array, tau: float) -> Array:
         """The global minimiser of Psi - tau u on each row."""
@@ -251,6 +255,14 @@ class _Rows(NamedTuple):
                 here = self.frame.location.at(w_chi, np.empty((0, u.size)))
                 weight, slopes = weight * here.value, (here.slopes,)
             yield _Part(Fields(w_chi, w_z, y), chi, weight, slopes)
+
+
+Listed = TypeVar("Listed", Gaps, RowNodes)
+
+
+def _joined(one: Listed, two: Listed) -> Listed:
+    """Both, one after the other."""
+    return type(one)(*(np.concatenate(pair) for pair in zip(one, two, strict=True)))
 
 
 def _normal(tau: Array) -> Array:

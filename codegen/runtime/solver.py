@@ -64,7 +64,7 @@ SETTLED = 0.1
 NEGLIGIBLE_FOLD = 1e-5
 FELT_FOLD = 1e-7
 LARGEST_TAKEN = 2e-3
-FINEST_GAPS = 3
+FINEST_GAPS = 4
 SMOOTH_ERROR = 1e-3
 FAR_MOVE = 1e-3
 RESPONSE_NODES = 20_000
@@ -309,18 +309,14 @@ def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first:
 
 def _scatter(ensemble: Ensemble, last: Evaluation, near: Linearised, task: _Task) -> Array:
     """t bounds on all numbers from the scatter of the members, each propagated through the fixed point."""
+    free = to_free(last.order)
     found = []
     for member in ensemble.members:
         here = mapped(member, last.order, task.problem)
-        found.append(_moved_numbers(here, near.newton @ (to_free(here.image) - to_free(last.image)), near, task))
+        move = near.newton @ (to_free(here.image) - to_free(last.image))
+        found.append(np.r_[_risk(from_free(free + move), task)[0], reported(here, task.problem) + near.slopes @ move])
     spread = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
     return np.asarray(special.stdtrit(len(found) - 1, COVERAGE) * spread)
-
-
-def _moved_numbers(here: Evaluation, move: Array, near: Linearised, task: _Task) -> Array:
-    """The numbers of `_numbers` at the fixed point that is a small move away."""
-    risk, _ = _risk(from_free(to_free(here.order) + move), task)
-    return np.asarray(np.r_[risk, reported(here, task.problem) + near.slopes @ move])
 
 
 def _best_state(start: Array, task: _Task) -> _State:
@@ -335,7 +331,7 @@ def _best_state(start: Array, task: _Task) -> _State:
     taken = None
     if cuttable and smooth.converged and mass < LARGEST_TAKEN:
         smooth = smooth._replace(seen=[_shifted_rows(task)] if mass > FELT_FOLD else smooth.seen)
-        if smooth.error <= task.tol < smooth.error + FOLD_WEIGHT * mass:
+        if smooth.error < FOLD_WEIGHT * mass and task.tol < smooth.error + FOLD_WEIGHT * mass:
             taken = _without_gaps(smooth, task)
         smooth = _with_folds(smooth, task)
     folded = FOLD_WEIGHT * mass
@@ -369,19 +365,15 @@ def _without_gaps(state: _State, task: _Task) -> _State | None:
     if state.refined is None:
         return None
     channel, near, slopes, gap = state.refined
-    tol, order, iterations = _residual_tolerance(task), state.last.order, state.iterations
-    coarse = _less_gaps(channel, -1, task)
-    for fineness in range(FINEST_GAPS + 1):
-        fine = _less_gaps(channel, fineness, task)
-        found = polish(fine, order, task.problem, near.newton, tol)
-        order, iterations = found.last.order, iterations + found.iterations + 1
-        other = evaluate(coarse, order, task.problem)
-        move = near.newton @ (to_free(other.image) - to_free(found.last.image))
-        apart = LEVEL_SAFETY * np.abs(_moved_numbers(other, move, near, task) - _numbers(found.last, task))
-        errors = _errors(found.last, near, slopes, task, gap + apart, 0.0)
+    order, iterations = state.last.order, state.iterations
+    numbers = [_numbers(state.last, task)]
+    for fineness in range(-1, FINEST_GAPS + 1):
+        found = polish(_less_gaps(channel, fineness, task), order, task.problem, near.newton, _residual_tolerance(task))
+        order, iterations = found.last.order, iterations + found.iterations
+        numbers.append(_numbers(found.last, task))
+        errors = _errors(found.last, near, slopes, task, gap + _level_error(numbers, channel.slack), 0.0)
         if errors[0] <= task.tol:
             break
-        coarse = fine
     method = state.method.replace(channel.name, GapChannel.name, 1)
     return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method)
 
