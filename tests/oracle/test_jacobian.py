@@ -1,0 +1,141 @@
+"""The derived Jacobian as it is generated, against differences of what it is the derivative of."""
+
+import numpy as np
+import pytest
+from generated import module_of
+
+PARAMETERS = {"c": 0.3}
+POINT = np.array([0.35, 0.6, 0.3, 0.5, 0.8, 0.3])
+CALM = np.array([0.2, 0.2, 0.05, 0.3, 0.3, 0.1])  # where five dimensions converge to nine digits
+CASE = {"alpha": 2.3, "nu": 1.4, "noise": 0.35, "lambda_k": 0.7, "lambda_v": 1.2}
+
+
+def _setting(module, nu=1.4, noise=0.35):
+    return module.Setting(nu, noise, np.array([PARAMETERS[p] for p in module.PARAMETERS]))
+
+
+def _fine(module, order, setting, nodes):
+    dim = sum(module.dimensions(setting))
+    if not module.dimensions(setting)[0]:
+        return module.ProxChannel(module.lattice(dim, nodes, 0), setting)
+    channel = module.ProxFreeChannel(module.lattice(dim, nodes, 0, module._mirrored(setting)), setting)
+    channel.adapt(order)
+    return channel
+
+
+def _differences(function, point, step=2e-3):
+    """Fourth-order central differences, column by column."""
+    columns = []
+    for i, size in enumerate(point):
+        move = np.zeros(point.size)
+        move[i] = step * min(1.0, abs(size))
+        near, far = ((function(point + h * move) - function(point - h * move)) / (2 * h * move[i]) for h in (1, 2))
+        columns.append((4 * near - far) / 3)
+    return np.stack(columns, axis=1)
+
+
+CASES = [
+    ("softmax", "spiked", 2, POINT, 2e4),
+    ("softmax", "x**2/5 + sqrt(nu)*x", 2, POINT, 2e4),
+    ("softmax", "spiked", 3, CALM, 6e5),
+    ("linear", "spiked", 2, CALM, 6e5),
+    ("sigmoid", "spiked", 2, CALM, 6e5),
+    ("erf", "spiked", 2, CALM, 6e5),
+    ("softplus", "spiked", 2, POINT, 1e5),
+    ("softmax", "spiked", 1, POINT, 2e3),
+    ("linear", "spiked", 1, CALM, 2e4),
+]
+
+
+@pytest.mark.parametrize(("activation", "task", "tokens", "order", "nodes"), CASES)
+def test_second_rates_are_differences_of_the_rates(activation, task, tokens, order, nodes):
+    module = module_of(activation, task, tokens)
+    channel = _fine(module, order, _setting(module), nodes)
+    found = module.second_rates(channel, order)
+    expected = _differences(lambda p: channel.averages(p).rates, order)
+    assert np.abs(found - expected).max() < 1e-8 * max(1.0, np.abs(expected).max())
+    assert np.abs(found - found.T).max() < 1e-12
+
+
+def test_through_folds_it_is_the_derivative_of_the_signed_averages():
+    module = module_of("softmax")
+    order = np.array([1.2, 1.9, 1.5, 0.8, 0.75, 1.2])
+    channel = _fine(module, order, _setting(module, 2.0, 0.3), 2e5)
+    assert channel.averages(order).folded_mass > 1e-4
+    expected = _differences(lambda p: channel.averages(p).rates, order)
+    assert module.second_rates(channel, order) == pytest.approx(expected, abs=1e-7)
+
+
+def test_lengths_are_averaged():
+    module = module_of("softmax", tokens="1:0.5,2:0.5")
+    settings = module.settings_of(1.4, 0.35, np.array([]))
+    channel = module.mixed(settings, lambda s: _fine(module, POINT, s, 2e4))
+    expected = _differences(lambda p: channel.averages(p).rates, POINT)
+    assert module.second_rates(channel, POINT) == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize(("activation", "tokens"), [("softmax", 1), ("softmax", 2), ("sigmoid", 2)])
+def test_the_map_linearised(activation, tokens):
+    """Newton's matrix and the slopes of all reported numbers against differences on the same fine nodes."""
+    module = module_of(activation, tokens=tokens)
+    problem = module.Problem(2.3, 20.0, 10.0)
+    channel = _fine(module, CALM, _setting(module), 6e5 if activation == "sigmoid" else 2e4)
+    at = module.evaluate(channel, CALM, problem)
+    found = module.linearised(channel, at, problem)
+
+    def moved(free):
+        now = module.evaluate(channel, module.from_free(free), problem)
+        return np.concatenate([module.to_free(now.image), module.reported(now, problem)])
+
+    slopes = _differences(moved, module.to_free(CALM))
+    assert found.evaluations == 1
+    assert np.linalg.inv(found.newton) == pytest.approx(np.eye(6) - slopes[:6], abs=1e-6)
+    assert found.slopes == pytest.approx(slopes[6:], abs=1e-6)
+
+
+def test_where_folds_weigh_errors_get_the_larger_of_both():
+    module = module_of("softmax")
+    problem, order = module.Problem(4.0, 0.1, 0.1), np.array([1.2, 1.9, 1.5, 0.8, 0.75, 1.2])
+    channel = module.ProxFreeChannel.at_level(0, _setting(module, 2.0, 0.3))
+    channel.adapt(order)
+    at = module.evaluate(channel, order, problem)
+    assert at.averages.folded_mass > module.NOTICED_FOLD
+    found, other = module.linearised(channel, at, problem), module.differenced(channel, at, problem)
+    for gap in np.eye(6):
+        assert (found.reach(gap) >= other.reach(gap)).all() and (found.reach(gap) >= np.abs(found.newton @ gap)).all()
+    assert (np.abs(found.slopes) >= np.abs(other.slopes)).all()
+
+
+@pytest.mark.parametrize("task", ["spiked", "max"])
+def test_jumping_and_weighted_channels_keep_differences(task):
+    module = module_of("softmax", task)
+    setting = _setting(module)
+    channels = [module.FoldedChannel(0, setting), module.ProxChannel.at_level(0, setting)]
+    channels += [] if task == "spiked" else [module.ProxFreeChannel.at_level(0, setting)]
+    assert all(module.second_rates(c, POINT) is None for c in channels)
+
+
+CONJUGATES = np.array([0.6, 0.5, 0.8, -0.9, 1.1, 1.4])
+
+
+@pytest.mark.parametrize(
+    ("activation", "task", "tokens", "nodes", "accuracy"),
+    [
+        ("softmax", "spiked", 2, 3e4, 1e-8),
+        ("softmax", "spiked", "1:0.5,2:0.5", 3e4, 1e-8),
+        ("softmax", "max", 2, 3e4, 1e-5),
+    ],
+)
+def test_jacobian_is_that_of_the_residual(activation, task, tokens, nodes, accuracy):
+    module = module_of(activation, task, tokens)
+
+    def called(function, unknowns):
+        order = dict(zip(module.ORDER_NAMES, unknowns[:6], strict=True))
+        conjugates = dict(zip(module.CONJUGATE_NAMES, unknowns[6:], strict=True))
+        return function(order, conjugates, **CASE, nodes=nodes)
+
+    point = np.concatenate([np.where(np.arange(6) % 3 == 2, 0.2, POINT), CONJUGATES])
+    found = called(module.jacobian, point)
+    expected = _differences(lambda p: called(module.residual, p), point)
+    assert found.shape == (12, 12) and np.abs(found - found.T).max() < 1e-12
+    assert found == pytest.approx(expected, abs=accuracy)
