@@ -1,4 +1,4 @@
-"""The derivation written down: the chain from the replicated partition function to the saddle-point equations and their Jacobian.
+"""The derivation written down: from the replicated partition function to the saddle-point equations and their Jacobian.
 
 Every `Step` is an exact identity of two expressions in SymPy's own functions and plain symbols, so that anyone can
 evaluate both sides at random points; where a limit is taken, what it drops is written out. All of it is read off the
