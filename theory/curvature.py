@@ -148,6 +148,8 @@ def moved(law: FieldLaw, field: sp.Symbol, *parameters: sp.Symbol) -> sp.Expr:
     i = given.fields.index(field)
     mean, deviation = given.mean[i], sp.sqrt(given.covariance[i, i])
     rate = sp.diff(mean + deviation * _NOISE, *parameters)
+    if rate == 0:
+        return sp.S.Zero
     return sp.factor(sp.expand(rate.subs(_NOISE, (field - mean) / deviation)))
 
 

@@ -192,7 +192,7 @@ def linearised(channel: Channel, at: Evaluation, problem: Problem) -> Linearised
 
 
 def derived(second: Array, at: Evaluation, problem: Problem) -> Linearised:
-    """From the Hessian of the free energy: its rows give conjugates and image as the order parameters move."""
+    """Newton on the twelve equations, the conjugates eliminated: its rows tell how they and the image follow."""
     full = free_energy_hessian(at.order, at.conjugates, *problem, second)
     cross = full[:RATES, RATES:]
     conjugates = -np.linalg.solve(cross, full[:RATES, :RATES])

@@ -17,14 +17,14 @@ from codegen.runtime.inputs import (
     parameter_values,
     unknowns,
 )
-from codegen.runtime.kernel import Array, free_energy_hessian
+from codegen.runtime.kernel import SMOOTH_PATHS, Array, free_energy_hessian
 from codegen.runtime.lengths import Setting
 from codegen.runtime.nodes import lattice
 from codegen.runtime.population import LATTICE_DIMENSIONS, settings_of
 from codegen.runtime.proxfree import ProxFreeChannel
 from codegen.runtime.solver import FOLD_WEIGHT, NEGLIGIBLE_FOLD, _averages_at
 
-DIFFERENCE_STEP = 1e-4
+DIFFERENCE_STEP = 3e-2
 
 
 def jacobian(
@@ -57,7 +57,7 @@ def _second_at(order: Array, setting: Setting, count: float) -> Array:
 
 def _derived_at(order: Array, setting: Setting, count: float) -> Array | None:
     dim = node_dimensions(setting)
-    if dim > LATTICE_DIMENSIONS:
+    if dim > LATTICE_DIMENSIONS or not SMOOTH_PATHS:
         return None
     if not dimensions(setting)[0]:
         return second_rates(ProxChannel(lattice(dim, min(count, 50_000.0), 0), setting), order)
@@ -69,14 +69,21 @@ def _derived_at(order: Array, setting: Setting, count: float) -> Array | None:
 
 
 def _differences(order: Array, setting: Setting, count: float) -> Array:
-    """Central differences of the rates, made symmetric; steps within the physical range."""
+    """Fourth-order differences of the rates, made symmetric; wide steps, for nodes at which the prox may jump."""
     columns = []
     for i in range(RATES):
         block = order[3 * (i // 3) : 3 * (i // 3) + 3]
-        room = (1.0 + abs(block[0]), block[1] - block[0] ** 2, block[2])[i % 3]
+        room = (np.sqrt(block[1]) - abs(block[0]), block[1] - block[0] ** 2, block[2])[i % 3]
         step = np.zeros(RATES)
         step[i] = DIFFERENCE_STEP * room
-        ends = [_averages_at(order + move, setting, count).rates for move in (step, -step)]
-        columns.append((ends[0] - ends[1]) / (2.0 * step[i]))
+        near, far = (
+            (
+                _averages_at(order + h * step, setting, count).rates
+                - _averages_at(order - h * step, setting, count).rates
+            )
+            / (2.0 * h * step[i])
+            for h in (1.0, 2.0)
+        )
+        columns.append((4.0 * near - far) / 3.0)
     matrix = np.stack(columns, axis=1)
     return np.asarray(0.5 * (matrix + matrix.T))

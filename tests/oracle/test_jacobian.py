@@ -1,5 +1,7 @@
 """The derived Jacobian as it is generated, against differences of what it is the derivative of."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from generated import module_of
@@ -115,6 +117,13 @@ def test_jumping_and_weighted_channels_keep_differences(task):
     assert all(module.second_rates(c, POINT) is None for c in channels)
 
 
+def _called(function, unknowns, case, nodes):
+    named = {n: float(u) for n, u in zip(UNKNOWNS, unknowns, strict=True)}
+    points = ({n: named[n] for n in names} for names in (UNKNOWNS[:6], UNKNOWNS[6:]))
+    return function(*points, **case, nodes=nodes)
+
+
+UNKNOWNS = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v", "mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")
 CONJUGATES = np.array([0.6, 0.5, 0.8, -0.9, 1.1, 1.4])
 
 
@@ -129,13 +138,43 @@ CONJUGATES = np.array([0.6, 0.5, 0.8, -0.9, 1.1, 1.4])
 def test_jacobian_is_that_of_the_residual(activation, task, tokens, nodes, accuracy):
     module = module_of(activation, task, tokens)
 
-    def called(function, unknowns):
-        order = dict(zip(module.ORDER_NAMES, unknowns[:6], strict=True))
-        conjugates = dict(zip(module.CONJUGATE_NAMES, unknowns[6:], strict=True))
-        return function(order, conjugates, **CASE, nodes=nodes)
-
     point = np.concatenate([np.where(np.arange(6) % 3 == 2, 0.2, POINT), CONJUGATES])
-    found = called(module.jacobian, point)
-    expected = _differences(lambda p: called(module.residual, p), point)
+    found = _called(module.jacobian, point, CASE, nodes)
+    expected = _differences(lambda p: _called(module.residual, p, CASE, nodes), point)
     assert found.shape == (12, 12) and np.abs(found - found.T).max() < 1e-12
     assert found == pytest.approx(expected, abs=accuracy)
+
+
+def test_newton_on_the_twelve_equations():
+    """From a point one percent away, residual and jacobian alone lead to the solution, ever faster."""
+    module = module_of("softmax")
+    case = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 2.0, "lambda_v": 0.5}
+    solution = module.solve(**case, tol=1e-10)
+    exact = np.array([*solution.order_parameters.values(), *solution.conjugates.values()])
+    unknowns = exact * (1.0 + 0.01 * np.cos(np.arange(12.0)))
+    sizes = []
+    for _ in range(4):
+        gradient = _called(module.residual, unknowns, case, 3e4)
+        sizes.append(np.abs(gradient).max())
+        unknowns = unknowns - np.linalg.solve(_called(module.jacobian, unknowns, case, 3e4), gradient)
+    assert all(later < 10.0 * earlier**2 + 1e-11 for earlier, later in pairwise(sizes)), sizes
+    assert unknowns == pytest.approx(exact, abs=1e-9)
+
+
+def test_the_map_s_newton_step_is_that_of_the_twelve_equations():
+    module = module_of("softmax")
+    problem, case = (
+        module.Problem(4.0, 2.0, 0.5),
+        {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 2.0, "lambda_v": 0.5},
+    )
+    order = np.array([*module.solve(**case, tol=1e-8).order_parameters.values()]) * (
+        1.0 + 1e-6 * np.cos(np.arange(6.0))
+    )
+    channel = _fine(module, order, _setting(module, 2.0, 0.3), 3e4)
+    at = module.evaluate(channel, order, problem)
+    full = module.free_energy_hessian(order, at.conjugates, *problem, module.second_rates(channel, order))
+    gradient = module.free_energy_gradient(order, at.conjugates, *problem, at.averages.rates)
+    step = -np.linalg.solve(full, gradient)[:6]
+    free = module.to_free(order)
+    moved = module.from_free(free + module.linearised(channel, at, problem).newton @ (module.to_free(at.image) - free))
+    assert moved - order == pytest.approx(step, abs=1e-10)
