@@ -23,6 +23,7 @@ from codegen.lower import KernelIR, lower, parameter_symbol
 from codegen.pair import expansion_program
 from codegen.printer import numpy_source
 from codegen.unrolled import UNROLLED_TOKENS, StraightLine, Value, flattened, row_symbol, unrolled
+from theory.curvature import Curvature, derivable, derive_curvature, second_rate_symbol
 from theory.errors import InputError, Refusal
 from theory.gaussian import FieldLaw
 from theory.kinks import kink_points
@@ -41,7 +42,7 @@ from theory.population import (
     PopulationRisk,
     population_risk,
 )
-from theory.saddle import HIDDEN, IDLE, SaddleSystem, conjugate_of, rate_symbol
+from theory.saddle import HIDDEN, IDLE, ChannelAverage, SaddleSystem, conjugate_of, rate_symbol
 from theory.stability import RESPONSES, stability_matrix
 from theory.tokens import Definition, OuterProducts
 
@@ -59,8 +60,10 @@ RUNTIME = (
     "gaps",
     "mixture",
     "population",
+    "hessian",
     "fixedpoint",
     "solver",
+    "jacobian",
     "script",
 )
 KINKS = "kinks"
@@ -112,6 +115,7 @@ def generate(system: SaddleSystem) -> GeneratedModule:
         _conjugates(system),
         _prior_update(system),
         _free_energy(system),
+        *_curvature(derive_curvature(system)),
         _stability_matrix(),
         _population(population_risk(system.task)),
         *([] if system.properties.smooth else [_kink_points(system)]),
@@ -275,6 +279,7 @@ def _metadata(system: SaddleSystem, signature: str) -> str:
             f"MOMENTS = {len(channel_monomials(system)[0])}",
             f"LOCATION = {system.location.kind!r}",
             f"HARD_LIMIT = {system.location.hard}",
+            f"SMOOTH_PATHS = {derivable(system)}",
         ]
     )
 
@@ -420,23 +425,34 @@ def _law(name: str, doc: str, law: FieldLaw) -> str:
     return _function(name, "order, nu=0.0, noise=0.0" if name == "idle_law" else "order, nu, noise", doc, body)
 
 
-def _channel_rates(system: SaddleSystem) -> str:
+def _token_fields() -> list[str]:
+    """Order parameters, and the fields of the hidden token and of the idle ones, by name."""
     body = _unpacked([s.name for s in ORDER_PARAMETERS], "order")
     for array, b in (("w_chi", "k"), ("w_z", "v")):
         body.append(f"{HIDDEN.w[b]}, {IDLE.w[b]} = {array}[0], {array}[1:]")
     for array, b in (("g_chi", "k"), ("g_z", "v")):
         body.append(f"{HIDDEN.g[b]}, {IDLE.g[b]} = {array}[0], {array}[1:]")
+    return body
+
+
+def _channel_rates(system: SaddleSystem) -> str:
+    body = _token_fields()
     if system.location.weighted:
         body.append(f"{HIDDEN.slope}, {IDLE.slope} = s_chi[0], s_chi[1:]")
     for theta in ORDER_PARAMETERS:
         average = system.channel[theta]
         body += ["", f"# dE[M]/d{theta.name} = {average.expression(L)}"]
-        terms = [numpy_source(average.hidden)] if average.hidden != 0 else []
-        terms += [f"({numpy_source(average.idle)}).sum(axis=0)"] if average.idle != 0 else []
-        body.append(f"{rate_symbol(theta)} = {' + '.join(terms) or '0.0'}")
+        body.append(f"{rate_symbol(theta)} = {_over_tokens(average)}")
     body += ["", f"return {', '.join(rate_symbol(t).name for t in ORDER_PARAMETERS)}"]
     arguments = "order, nu, noise, w_chi, w_z, y, g_chi, g_z" + _slope_argument(system)
     return _function("channel_rates", arguments, "integrands of dE[M]/d(order parameters), by Price and Stein", body)
+
+
+def _over_tokens(average: ChannelAverage) -> str:
+    """The integrand of an average, summed over the tokens."""
+    terms = [numpy_source(average.hidden)] if average.hidden != 0 else []
+    terms += [f"({numpy_source(average.idle)}).sum(axis=0)"] if average.idle != 0 else []
+    return " + ".join(terms) or "0.0"
 
 
 def _slope_argument(system: SaddleSystem) -> str:
@@ -551,6 +567,69 @@ def _free_energy(system: SaddleSystem) -> str:
     body += ["    ]", ")"]
     second = _function("free_energy_gradient", f"{arguments}, rates", "the gradient of f in its twelve unknowns", body)
     return f"{first}\n\n\n{second}"
+
+
+def _curvature(found: Curvature) -> list[str]:
+    """What the Jacobian of the saddle-point equations is made of."""
+    paths = [_displacements(found), _bending(found)] if found.displacements else [_NO_PATHS]
+    return [*paths, _free_energy_hessian(found), _train_loss_slopes(found)]
+
+
+_NO_PATHS = "displacements = bending = None  # more than the law of the fields moves, or M has no second derivatives"
+_FIELD_ARGUMENTS = "w_chi, w_z, y, g_chi, g_z"
+
+
+def _displacements(found: Curvature) -> str:
+    body = _token_fields()
+    names: dict[str, list[str]] = {b: [] for b in BLOCKS}
+    for theta, moved in found.displacements.items():
+        name, like = f"t_{theta.name}", {"k": "w_chi", "v": "w_z"}[moved.block]
+        body.append(f"{name} = token_rows({like}, {numpy_source(moved.hidden)}, {numpy_source(moved.idle)})")
+        names[moved.block].append(name)
+    body.append("return " + ", ".join(f"({', '.join(names[b])})" for b in BLOCKS))
+    doc = "how each of m, q, V moves the fields of its block: t with d grad M = (d^2 M) t"
+    return _function("displacements", f"order, nu, noise, {_FIELD_ARGUMENTS}", doc, body)
+
+
+def _bending(found: Curvature) -> str:
+    size = len(ORDER_PARAMETERS)
+    body = [*_token_fields(), f"bent = np.zeros(({size}, {size}))"]
+    for (a, b), average in found.bending.items():
+        i, j = ORDER_PARAMETERS.index(a), ORDER_PARAMETERS.index(b)
+        target = f"bent[{i}, {j}]" + (f" = bent[{j}, {i}]" if i != j else "")
+        body.append(f"{target} = weights @ ({_over_tokens(average)})")
+    body.append("return bent")
+    doc = "weighted sums of grad M . d^2 w / da db, for pairs of order parameters"
+    return _function("bending", f"order, nu, noise, weights, {_FIELD_ARGUMENTS}", doc, body)
+
+
+def _second_rates(entries: Iterable[sp.Expr]) -> list[str]:
+    """The second derivatives of E[M] that occur, from the matrix `second`."""
+    used = set().union(*[e.free_symbols for e in entries])
+    pairs = [(i, j) for i in range(len(ORDER_PARAMETERS)) for j in range(i, len(ORDER_PARAMETERS))]
+    symbols = {second_rate_symbol(ORDER_PARAMETERS[i], ORDER_PARAMETERS[j]): (i, j) for i, j in pairs}
+    return [f"{s} = second[{i}, {j}]" for s, (i, j) in symbols.items() if s in used]
+
+
+def _free_energy_hessian(found: Curvature) -> str:
+    body = _unpacked([s.name for s in ORDER_PARAMETERS], "order")
+    body += _unpacked([c.name for c in CONJUGATES], "conjugates")
+    body += [*_second_rates(found.jacobian), "return np.array(", "    ["]
+    for i, unknown in enumerate((*ORDER_PARAMETERS, *CONJUGATES)):
+        body.append(f"        [{', '.join(numpy_source(e) for e in found.jacobian.row(i))}],  # d/d{unknown.name}")
+    body += ["    ]", ")"]
+    arguments = f"order, conjugates, {ALPHA}, {LAMBDAS['k']}, {LAMBDAS['v']}, second"
+    doc = "the Hessian of f in its twelve unknowns, given that of E[M]: the Jacobian of the saddle-point equations"
+    return _function("free_energy_hessian", arguments, doc, body)
+
+
+def _train_loss_slopes(found: Curvature) -> str:
+    body = _unpacked([s.name for s in ORDER_PARAMETERS], "order")
+    body += _unpacked([rate_symbol(t).name for t in ORDER_PARAMETERS], "rates")
+    body += _second_rates(found.train_loss)
+    body.append(f"return np.array([{', '.join(numpy_source(e) for e in found.train_loss)}])")
+    doc = "the gradient of the training loss in the order parameters"
+    return _function("train_loss_slopes", "order, rates, second", doc, body)
 
 
 def _stability_matrix() -> str:

@@ -278,7 +278,7 @@ def _channel_average(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw]) -> Chann
     """d E[M] / d theta; G = -grad_w M by the envelope theorem, and M depends on V explicitly."""
     for b in BLOCKS:
         if theta == V[b]:
-            return ChannelAverage(*[_explicit_rate(b, fields) for fields in (HIDDEN, IDLE)])
+            return ChannelAverage(*[explicit_rate(b, fields) for fields in (HIDDEN, IDLE)])
     parts = [
         given_fields(price_stein(law, {fields.w[b]: -fields.g[b] for b in BLOCKS}, theta), law, fields)
         for law, fields in zip(laws, (HIDDEN, IDLE), strict=True)
@@ -298,7 +298,7 @@ def given_fields(integrand: sp.Expr, law: FieldLaw, fields: TokenFields) -> sp.E
     return sp.factor_terms(sp.simplify(integrand.subs(CHI_STAR, replaced)))
 
 
-def _explicit_rate(block: str, fields: TokenFields) -> sp.Expr:
+def explicit_rate(block: str, fields: TokenFields) -> sp.Expr:
     """d/dV of (prox - w)^2/(2 V) at fixed prox = w + V G."""
     prox = sp.Symbol("prox", real=True)
     rate = sp.diff((prox - fields.w[block]) ** 2 / (2 * V[block]), V[block])

@@ -26,14 +26,21 @@ def dimensions(setting: Setting) -> tuple[int, int]:
     return score, value
 
 
-def field_factor(order: Array, setting: Setting) -> FieldFactor:
-    """Factor the fields' covariance; along an invariance of M the fields are replaced by their conditional mean."""
-    tokens, total = setting.tokens, setting.row_sum
+def field_law(order: Array, setting: Setting) -> tuple[Array, Array, Array]:
+    """Mean of the scores, and the covariances of the scores and of the values with the label."""
+    tokens = setting.tokens
     mean, hidden = hidden_law(order, setting.nu, setting.noise)
     _, idle = idle_law(order)
     score_mean, score, value = np.zeros(tokens), idle[0, 0] * np.eye(tokens), idle[1, 1] * np.eye(tokens + 1)
     score_mean[0], score[0, 0] = mean[0], hidden[0, 0]
     value[0, 0], value[-1, -1], value[0, -1], value[-1, 0] = hidden[1, 1], hidden[2, 2], hidden[1, 2], hidden[1, 2]
+    return score_mean, score, value
+
+
+def field_factor(order: Array, setting: Setting) -> FieldFactor:
+    """Factor the fields' covariance; along an invariance of M the fields are replaced by their conditional mean."""
+    tokens, total = setting.tokens, setting.row_sum
+    score_mean, score, value = field_law(order, setting)
     return FieldFactor(
         score_mean=score_mean,
         score_factor=reduced_factor(score, _blind((1.0,) * tokens) if SHIFT_INVARIANT else None),

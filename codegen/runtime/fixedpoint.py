@@ -1,4 +1,4 @@
-"""The fixed point of the saddle equations: Anderson-accelerated iteration, then Newton with a cheap Jacobian.
+"""The fixed point of the saddle equations: Anderson-accelerated iteration, then Newton with the derived Jacobian.
 
 Iterations run in coordinates (m, log(q - m^2), log V) of each block, in which every point is physical.
 """
@@ -10,8 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from codegen.runtime.channel import RATES, Averages, Channel
+from codegen.runtime.hessian import second_rates
 from codegen.runtime.inputs import CONJUGATE_NAMES, ORDER_NAMES
-from codegen.runtime.kernel import Array, conjugates_from_rates, free_energy_value, prior_update
+from codegen.runtime.kernel import (
+    Array,
+    conjugates_from_rates,
+    free_energy_gradient,
+    free_energy_hessian,
+    free_energy_value,
+    prior_update,
+    train_loss_slopes,
+)
 
 MEMORY = 6
 BESIDE = 0.03
@@ -20,6 +29,7 @@ WORST_CONDITION = 1e12
 SMALLEST_SPREAD = 1e-12
 RUNAWAY = (200.0, 1e8, 1e8, 200.0, 1e8, 1e8)
 REPORTED = (*ORDER_NAMES, *CONJUGATE_NAMES, "train_loss", "energy")
+NOTICED_FOLD = 1e-6
 SCALES = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
 
 
@@ -149,18 +159,71 @@ def reported(at: Evaluation, problem: Problem) -> Array:
 
 
 class Linearised(NamedTuple):
-    """The map near its fixed point in free coordinates: (I - dF)^-1, and d reported / d free."""
+    """The map near its fixed point in free coordinates: (I - dF)^-1, and d reported / d free.
+
+    `bound` is what errors are propagated with, the sizes of the entries of the first unless given.
+    """
 
     newton: Array
     slopes: Array
+    evaluations: int = RATES
+    bound: Array | None = None
 
     def reach(self, gap: Array) -> Array:
         """How far errors `gap` of the map, of any signs, can move the fixed point."""
-        return np.asarray(np.abs(self.newton) @ np.abs(gap))
+        return np.asarray((np.abs(self.newton) if self.bound is None else self.bound) @ np.abs(gap))
 
 
 def linearised(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
-    """Derivatives of the map and of the reported numbers, by forward differences."""
+    """Derivatives of the map and of the reported numbers: derived where the channel has second rates.
+
+    Where folds weigh, few nodes tell neither them nor differences well: errors then get the larger of both.
+    """
+    second = second_rates(channel, at.order)
+    if second is None:
+        return differenced(channel, at, problem)
+    found = derived(second, at, problem)
+    if at.averages.folded_mass < NOTICED_FOLD:
+        return found
+    other = differenced(channel, at, problem)
+    slopes = np.where(np.abs(other.slopes) > np.abs(found.slopes), other.slopes, found.slopes)
+    bound = np.maximum(np.abs(found.newton), np.abs(other.newton))
+    return Linearised(found.newton, slopes, found.evaluations + other.evaluations, bound)
+
+
+def derived(second: Array, at: Evaluation, problem: Problem) -> Linearised:
+    """Newton on the twelve equations, the conjugates eliminated: its rows tell how they and the image follow."""
+    full = free_energy_hessian(at.order, at.conjugates, *problem, second)
+    cross = full[:RATES, RATES:]
+    conjugates = -np.linalg.solve(cross, full[:RATES, :RATES])
+    image = -np.linalg.solve(cross.T, full[RATES:, RATES:] @ conjugates)
+    gradient = free_energy_gradient(at.order, at.conjugates, *problem, at.averages.rates)
+    energy = gradient[:RATES] + gradient[RATES:] @ conjugates
+    train_loss = train_loss_slopes(at.order, at.averages.rates, second)
+    free = free_slopes(at.order)
+    slopes = np.vstack([np.eye(RATES), conjugates, train_loss, energy]) @ free
+    return _inverted(image_slopes(at.image) @ image @ free, slopes)._replace(evaluations=1)
+
+
+def free_slopes(order: Array) -> Array:
+    """d order / d free."""
+    slopes = np.zeros((RATES, RATES))
+    for i, (m, q, v) in zip((0, 3), order.reshape(2, 3)):
+        slopes[i : i + 3, i : i + 3] = [[1.0, 0.0, 0.0], [2.0 * m, q - m * m, 0.0], [0.0, 0.0, v]]
+    return slopes
+
+
+def image_slopes(image: Array) -> Array:
+    """d free / d order; none for a block that has collapsed on its mean."""
+    slopes = np.zeros((RATES, RATES))
+    for i, (m, q, v) in zip((0, 3), image.reshape(2, 3)):
+        inverse = 1.0 / (q - m * m) if q - m * m > 2.0 * SMALLEST_SPREAD else 0.0
+        slopes[i : i + 3, i : i + 3] = [[1.0, 0.0, 0.0], [-2.0 * m * inverse, inverse, 0.0], [0.0, 0.0, 1.0 / v]]
+    return slopes
+
+
+def differenced(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
+    """The same by forward differences."""
     free, step = to_free(at.order), 1e-4
     base, values = to_free(at.image), reported(at, problem)
     columns, slopes = [], []
@@ -170,10 +233,13 @@ def linearised(channel: Channel, at: Evaluation, problem: Problem) -> Linearised
         now = evaluate(channel, from_free(moved), problem)
         columns.append((to_free(now.image) - base) / step)
         slopes.append((reported(now, problem) - values) / step)
-    matrix = np.eye(free.size) - np.stack(columns, axis=1)
+    return _inverted(np.stack(columns, axis=1), np.stack(slopes, axis=1))
+
+
+def _inverted(rate: Array, slopes: Array) -> Linearised:
+    matrix = np.eye(len(rate)) - rate
     regular = np.isfinite(matrix).all() and np.linalg.cond(matrix) < WORST_CONDITION
-    newton = np.linalg.inv(matrix) if regular else np.full(matrix.shape, np.inf)
-    return Linearised(newton, np.stack(slopes, axis=1))
+    return Linearised(np.linalg.inv(matrix) if regular else np.full(matrix.shape, np.inf), slopes)
 
 
 def polish(channel: Channel, start: Array, problem: Problem, matrix: Array, tol: float, limit: int = 12) -> Converged:

@@ -26,6 +26,7 @@ EVEN_LOSS: bool
 MOMENTS: int
 LOCATION: str
 HARD_LIMIT: int
+SMOOTH_PATHS: bool
 own_log_weight: Callable[[Array, float], Array]
 own_slope: Callable[[Array, float], Array]
 ranking_slope: Callable[[float], float]
@@ -38,6 +39,10 @@ conjugates_from_rates: Callable[[Array, float], Array]
 prior_update: Callable[[Array, float, float], Array]
 free_energy_value: Callable[[Array, Array, float, float, float, float], float]
 free_energy_gradient: Callable[[Array, Array, float, float, float, Array], Array]
+free_energy_hessian: Callable[[Array, Array, float, float, float, Array], Array]
+train_loss_slopes: Callable[[Array, Array, Array], Array]
+displacements: Callable[..., tuple[tuple[Array, ...], tuple[Array, ...]]]  # where SMOOTH_PATHS
+bending: Callable[..., Array]  # where SMOOTH_PATHS
 risk_on_manifold: Callable[[float, float, float, float, float], float]
 best_value_overlap: Callable[[float, float], float]
 stability_matrix: Callable[[Array, float, Array], Array]

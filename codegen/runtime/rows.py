@@ -104,7 +104,7 @@ class _Rows(NamedTuple):
         rows = np.arange(self.values.shape[1])
         low, high = (sign * (ROW_REACH + self._reach(rows, sign * ROW_REACH)) for sign in (-1.0, 1.0))
         on = self._between_ends(low, high, count)
-        return _joined(*self._all_gaps(on))
+        return _appended(*self._all_gaps(on))
 
     def _between_ends(self, low: Array, high: Array, count: int) -> RowGrid:
         u = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, count)
@@ -159,9 +159,9 @@ class _Rows(NamedTuple):
         whole = RowNodes(np.repeat(plain, count), on.u[plain].ravel(), length)
         if not bent.size:
             return whole
-        cuts = _joined(*self._all_gaps(on))
+        cuts = _appended(*self._all_gaps(on))
         cut = _gauss_nodes(*_between(bent, on.u[bent, 0], on.u[bent, -1], *cuts), count)
-        return _joined(whole, cut)
+        return _appended(whole, cut)
 
     def onset(self, on: RowGrid, cell: float) -> RowNodes:
         """Nodes that put the mean over a cell, of some width, in the place of the peak of its row.
@@ -260,7 +260,7 @@ class _Rows(NamedTuple):
 Listed = TypeVar("Listed", Gaps, RowNodes)
 
 
-def _joined(one: Listed, two: Listed) -> Listed:
+def _appended(one: Listed, two: Listed) -> Listed:
     """Both, one after the other."""
     return type(one)(*(np.concatenate(pair) for pair in zip(one, two, strict=True)))
 

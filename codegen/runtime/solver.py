@@ -205,7 +205,7 @@ def _levels(channel: Ladder, start: Array, task: _Task, largest_fold: float = 0.
         return _failed(found.last, iterations, [channel], channel.name)
     near = linearised(channel, found.last, task.problem)
     slopes = _risk_slopes(found.last.order, task, np.full(6, 1e-4))
-    iterations, level, seen = iterations + 6, 0, [channel]
+    iterations, level, seen = iterations + near.evaluations, 0, [channel]
     numbers = [_numbers(found.last, task)]
     while True:
         level += 1
@@ -269,7 +269,7 @@ def _ensemble(start: Array, task: _Task) -> _State:
     if not rough.last.residual < WORST_RESIDUAL:
         return _failed(rough.last, rough.iterations, [few], "prox, one set of Sobol nodes")
     near = linearised(few, rough.last, task.problem)
-    iterations, order = rough.iterations + 6, rough.last.order
+    iterations, order = rough.iterations + near.evaluations, rough.last.order
     for log2 in LOG2_SOBOL:
         state = _on_scrambles(log2, order, near, task)
         iterations, order = iterations + state.iterations, state.last.order

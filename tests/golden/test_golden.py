@@ -113,3 +113,12 @@ def test_imports_of_a_generated_module(sources):
         named |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert {n.split(".")[0] for n in named} <= allowed
         assert not any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
+
+
+def test_nothing_is_defined_twice(sources):
+    """Run-time files share one name space in a generated module: a helper of the same name would replace another."""
+    for source in sources.values():
+        body = ast.parse(source).body
+        names = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        names += [t.id for node in body if isinstance(node, ast.Assign) for t in node.targets if hasattr(t, "id")]
+        assert sorted(names) == sorted(set(names))

@@ -99,9 +99,17 @@ def test_steps_are_plain_sympy(case):
 def test_the_chain_goes_from_replicas_to_the_equations():
     shown = found("softmax", "spiked", 3)
     titles = [p["title"] for p in shown["parts"]]
-    assert titles[0] == "Replicas" and titles[-1] == "The saddle-point equations"
+    assert titles[0] == "Replicas" and titles[-2:] == ["The saddle-point equations", "Their Jacobian"]
     rules = " ".join(s["rule"] for s in shown["steps"])
-    for word in ("replica trick", "determinant", "n -> 0", "beta -> infinity", "Laplace", "envelope theorem"):
+    for word in (
+        "replica trick",
+        "determinant",
+        "n -> 0",
+        "beta -> infinity",
+        "Laplace",
+        "envelope theorem",
+        "Hamilton-Jacobi",
+    ):
         assert word in rules
     for word in ("prox stationarity", "inverse map", "Jacobian", "Stein form", "derivative form", "row sum", "shift"):
         assert word in rules

@@ -75,16 +75,18 @@ def _prior_in_overlaps(system: SaddleSystem, block: str) -> Step:
 
 
 @dataclass(frozen=True)
-class _Test:
+class ExponentialTest:
     """exp(t.w) over one hidden and one idle token, whose averages under a law are closed."""
 
     laws: tuple[FieldLaw, ...]
 
     @staticmethod
     def exponent(field: sp.Symbol) -> sp.Symbol:
+        """The t of a field."""
         return sp.Symbol("t_" + field.name.removeprefix("w_"), real=True)
 
     def exponents(self, law: FieldLaw) -> sp.Matrix:
+        """Those of all fields of a law."""
         return sp.Matrix([self.exponent(f) for f in law.fields])
 
     @cached_property
@@ -95,12 +97,15 @@ class _Test:
         ]
         return sp.exp(sp.Add(*[sp.expand(p) for p in parts]))
 
+    def tilted(self, law: FieldLaw) -> dict[sp.Symbol, sp.Expr]:
+        """The means of the fields under exp(t.w), whose covariance is the law's: E[w F] = (mean + C t) E[F]."""
+        return dict(zip(law.fields, law.mean + law.covariance * self.exponents(law)))
+
     def stein(self, average: ChannelAverage) -> sp.Expr:
-        """A channel average for F = exp(t.w): E[w F] = (mean + C t) E[F], and G = -grad F = -t F."""
+        """A channel average for F = exp(t.w), with G = -grad F = -t F."""
         total = sp.S.Zero
         for law, fields, integrand in zip(self.laws, (HIDDEN, IDLE), (average.hidden, average.idle)):
-            moments = dict(zip(law.fields, law.mean + law.covariance * self.exponents(law)))
-            total += integrand.xreplace({**moments, **self._gradient(fields)})
+            total += integrand.xreplace({**self.tilted(law), **self._gradient(fields)})
         return total
 
     def price(self, average: ChannelAverage) -> sp.Expr:
@@ -122,7 +127,7 @@ class _Test:
 
 def channel(system: SaddleSystem) -> list[Step]:
     """d E[M] / d theta as averages of G: Price and Stein, tested on exp(t.w), and the explicit rate in V."""
-    test = _Test(system.joint_laws)
+    test = ExponentialTest(system.joint_laws)
     steps = []
     for theta in (s[b] for b in BLOCKS for s in (M, Q)):
         rate = sp.Derivative(test.average, theta)

@@ -1,4 +1,4 @@
-"""The derivation written down: the chain from the replicated partition function to the saddle-point equations.
+"""The derivation written down: from the replicated partition function to the saddle-point equations and their Jacobian.
 
 Every `Step` is an exact identity of two expressions in SymPy's own functions and plain symbols, so that anyone can
 evaluate both sides at random points; where a limit is taken, what it drops is written out. All of it is read off the
@@ -13,6 +13,7 @@ from dataclasses import replace
 import sympy as sp
 
 from theory.chain.activation import LARGEST_TWICE, envelope, explicit_tokens, prox, reductions, values
+from theory.chain.curvature import jacobian
 from theory.chain.fields import law, weight
 from theory.chain.replicas import gaussian_channel, matrices, prior, replicas
 from theory.chain.saddle import channel, conjugates, equations
@@ -43,6 +44,7 @@ def chain(system: SaddleSystem) -> tuple[Step, ...]:
         "The law of the fields": law(system),
         "Stationarity in the order parameters: Price and Stein": channel(system),
         "The saddle-point equations": equations(system),
+        "Their Jacobian": jacobian(system),
     }
     steps = (replace(s, part=p, lhs=builtin(s.lhs), rhs=builtin(s.rhs)) for p, found in parts.items() for s in found)
     return tuple(s for s in steps if s.lhs != s.rhs)

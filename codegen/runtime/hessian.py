@@ -1,0 +1,146 @@
+"""Second derivatives of E[M] in the six order parameters, in one pass over the nodes.
+
+d^2 E[M] / da db = E[t_a^T (d^2 M/dw^2) t_b] + E[grad M . d^2 w/da db], with the derived displacements t of the fields.
+In prox-free coordinates the weight holds the signed determinant of I + V_k H, whose inverse is in d^2 M: their product
+is analytic through folds, and what comes out is the derivative of the averages as that route takes them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codegen.runtime.channel import RATES, Channel, ProxChannel, _blocks
+from codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, field_law
+from codegen.runtime.kernel import SHIFT_INVARIANT, SMOOTH_PATHS, Array, bending, displacements
+from codegen.runtime.lengths import Setting
+from codegen.runtime.linear import add_identity, factor, solve_factored
+from codegen.runtime.mixture import Mixture
+from codegen.runtime.proxfree import ProxFreeChannel, _node_blocks
+
+Gains = tuple[Array, Array]
+SCORE, VALUE = slice(0, 3), slice(3, 6)
+
+
+def token_rows(like: Array, hidden: Array | float, idle: Array | float) -> Array:
+    """One row per token: the hidden one first."""
+    out = np.empty_like(like)
+    out[0], out[1:] = hidden, idle
+    return out
+
+
+def second_rates(channel: Channel, order: Array) -> Array | None:
+    """The Hessian of E[M] on the nodes of a channel, or None where it is not derived, or jumps are looked for."""
+    if not SMOOTH_PATHS:
+        return None
+    if isinstance(channel, Mixture):
+        parts = [second_rates(c, order) for c in channel.channels]
+        found = [p for p in parts if p is not None]
+        return np.tensordot(channel.shares, found, 1) if len(found) == len(parts) else None
+    if isinstance(channel, ProxFreeChannel):
+        total = _prox_free(channel, order)
+    elif isinstance(channel, ProxChannel) and not dimensions(channel.setting)[0]:
+        total = _without_scores(channel, order)
+    else:
+        return None
+    return total if np.isfinite(total).all() else None
+
+
+def _prox_free(channel: ProxFreeChannel, order: Array) -> Array:
+    frame, setting = channel._frame(order), channel.setting
+    blind = blind_moves(order, setting, frame.law)
+    total = np.zeros((RATES, RATES))
+    for b in _node_blocks(*channel.zeta.shape):
+        at = channel._points(order, frame, b)
+        here = Fields(frame.law.score_mean[:, None] + at.deviation, at.w_z, at.y)
+        g_chi, g_z = (np.asarray(g) for g in at.local.gains())
+        total += second_sums(order, setting, here, at.chi, (g_chi, g_z), at.weights, blind)
+    return total * channel._volume()
+
+
+def _without_scores(channel: ProxChannel, order: Array) -> Array:
+    """Where M does not see the scores the prox does not jump, and nodes in w do."""
+    at, chi = channel._prox_points(order, False)
+    setting = channel.setting
+    blind = blind_moves(order, setting, field_factor(order, setting))
+    total = np.zeros((RATES, RATES))
+    for b in _blocks(channel.weights.size, setting):
+        here = at.at(b)
+        _, slope, sigmas, gain, _ = setting.kernel.gradient(chi[:, b], here.w_z, here.y, order[5], setting.params)
+        total += second_sums(order, setting, here, chi[:, b], (-slope, gain * sigmas), channel.weights[b], blind)
+    return np.asarray(total / channel.weights.sum())
+
+
+def blind_moves(order: Array, setting: Setting, law: FieldFactor) -> tuple[Array, Array]:
+    """Displacements, linear in the fields, at what field_factor leaves out of these along the invariances of M.
+
+    The fields at the nodes are conditional means; of a product of two displacements that misses the covariance, which
+    is that of one standard deviation along the direction that M does not see: (1, .., 1), or (1, .., 1; row sum).
+    """
+    _, score, value = field_law(order, setting)
+    width = [
+        np.sqrt(max(full[0, 0] - part[0] @ part[0], 0.0)) if blind else 0.0
+        for full, part, blind in (
+            (score, law.score_factor, SHIFT_INVARIANT),
+            (value, law.value_factor, bool(setting.row_sum)),
+        )
+    ]
+    ones, none = np.ones((setting.tokens, 1)), np.zeros((setting.tokens, 1))
+    label = np.array([width[1] * (setting.row_sum or 0.0)])
+    away = _moves(order, setting, Fields(width[0] * ones, width[1] * ones, label), (none, none))
+    home = _moves(order, setting, Fields(none, none, np.zeros(1)), (none, none))
+    score_move, value_move = (a[:, :2] - h[:, :2] for a, h in zip(away, home, strict=True))
+    if SHIFT_INVARIANT:
+        score_move = score_move - score_move.mean(axis=0)  # d^2 M does not see the rest
+    return score_move[:, : 2 * bool(score_move.any())], value_move[:, : 2 * bool(value_move.any())]
+
+
+def _moves(order: Array, setting: Setting, at: Fields, gains: Gains) -> tuple[Array, Array]:
+    """The displacements of both blocks: (tokens, 3, n) each."""
+    score, value = displacements(order, setting.nu, setting.noise, *at, *gains)
+    return np.stack(score, axis=1), np.stack(value, axis=1)
+
+
+def second_sums(
+    order: Array, setting: Setting, at: Fields, chi: Array, gains: Gains, weights: Array, blind: tuple[Array, Array]
+) -> Array:
+    """Weighted sums over nodes of both parts of d^2 M / da db: (6, 6).
+
+    With A = (I + V_k H)^-1, d^2 M has the blocks kk = A H, kv = A C, vv = E - V_k C^T A C.
+    """
+    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[5], setting.params)
+    score, value = (_widened(*pair) for pair in zip(_moves(order, setting, at, gains), blind, strict=True))
+    split = score.shape[1]
+    pulled = np.concatenate([_applied(h, score), _applied(c, value)], axis=1)
+    answer = solve_factored(*factor(add_identity(order[2] * h)), pulled)
+    across = _paired(score * weights, answer)
+    within = _paired(value * weights, _applied(e, value))
+    within -= order[2] * _paired(pulled[:, split:] * weights, answer[:, split:])
+    total = np.asarray(bending(order, setting.nu, setting.noise, weights, *at, *gains))
+    total[SCORE, SCORE] += _joined(across[:, :split])
+    total[VALUE, VALUE] += _joined(within)
+    mixed_block = across[:3, split : split + 3]
+    total[SCORE, VALUE] += mixed_block
+    total[VALUE, SCORE] += mixed_block.T
+    return total
+
+
+def _widened(moves: Array, blind: Array) -> Array:
+    """The displacements at all nodes, and beside them those that are the same at each."""
+    return np.concatenate([moves, np.broadcast_to(blind, (*blind.shape[:2], moves.shape[2]))], axis=1)
+
+
+def _applied(matrices: Array, columns: Array) -> Array:
+    return np.asarray(np.einsum("ijn,jan->ian", matrices, columns))
+
+
+def _paired(left: Array, right: Array) -> Array:
+    """Sums over tokens and nodes of all products of columns."""
+    return np.asarray(np.tensordot(left, right, axes=((0, 2), (0, 2))))
+
+
+def _joined(block: Array) -> Array:
+    """The block of (m, q, V), with the part that the conditional means miss, which concerns m and q."""
+    out = block[:3, :3].copy()
+    extra = len(block) - 3
+    out[:extra, :extra] += block[3:, 3:]
+    return out
