@@ -33,10 +33,12 @@ class Mutant(NamedTuple):
 KERNELS = ("pullback", "gradient identity", "jacobian identity", "sigma as typed", "normalisation")
 GRADIENT = "residual is the gradient of the free energy"
 STEIN = "stein form is the derivative form"
+JACOBIAN = "jacobian is the derivative of the residual"
 
 softmax_kernels = (Job("exp(x)/sum(exp(x))", KERNELS),)
 nested_kernels = (Job("tanh(x - mean(tanh(x)))*exp(x/2)/sum(exp(x/2))", KERNELS),)
 gradient = (Job("exp(x)/sum(exp(x))", (GRADIENT, STEIN)),)
+curvature = (Job("exp(x)/sum(exp(x))", (JACOBIAN,)), Job("sigmoid(x)", (JACOBIAN,)))
 gradient_linear = (Job("sigmoid(x)", (GRADIENT, STEIN)),)
 ridge = (Job("exp(x)/sum(exp(x))", ("ridge limit", "ridge risk", "ridge solution"), tokens=1),)
 saddle = (Job("exp(x)/sum(exp(x))", ("stationarity", "energy identity", "infinite penalty", "infinite data")),)
@@ -384,6 +386,27 @@ THEORY = [
         "sp.sqrt(Q[block])",
         ridge,
     ),
+    Mutant(
+        "Hamilton-Jacobi carries the gradient backwards",
+        "theory/curvature.py",
+        "coeff(bend).subs(slope, -g)",
+        "coeff(bend).subs(slope, g)",
+        curvature,
+    ),
+    Mutant(
+        "the path of a field against its noise",
+        "theory/curvature.py",
+        "sp.diff(mean + deviation * _NOISE, *parameters)",
+        "sp.diff(mean - deviation * _NOISE, *parameters)",
+        curvature,
+    ),
+    Mutant(
+        "bending along G instead of the gradient of M",
+        "theory/curvature.py",
+        "sp.Add(*[-fields.g[b] * moved(",
+        "sp.Add(*[fields.g[b] * moved(",
+        curvature,
+    ),
 ]
 
 CODEGEN = [
@@ -624,6 +647,27 @@ CODEGEN = [
         "weights = np.exp(-0.5 * ",
         "weights = np.exp(-0.6 * ",
         ridge,
+    ),
+    Mutant(
+        "second derivatives in the values, the prox that follows added",
+        "codegen/runtime/hessian.py",
+        "within -= order[2] *",
+        "within += order[2] *",
+        curvature,
+    ),
+    Mutant(
+        "second derivatives across the blocks, one half",
+        "codegen/runtime/hessian.py",
+        "total[VALUE, SCORE] += mixed_block.T",
+        "total[VALUE, SCORE] += 0.0 * mixed_block.T",
+        curvature,
+    ),
+    Mutant(
+        "what conditional means miss taken off",
+        "codegen/runtime/hessian.py",
+        "out[:extra, :extra] += block[3:, 3:]",
+        "out[:extra, :extra] -= block[3:, 3:]",
+        curvature,
     ),
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -85,18 +85,44 @@ def residual_is_gradient(of: Subject) -> Verdict:
         return unresolved(off)
     point = np.concatenate([made.order, made.conjugates])
 
-    def energy(index: int, move: float) -> float:
-        order, conjugates = np.split(point + move * (np.arange(12) == index), 2)
-        averages = quiet(made.channels[-1].averages, order) if index < 6 else made.averages[-1]
-        return made.energy(order, conjugates, averages)
+    def energy(moved: Array) -> Array:
+        order, conjugates = np.split(moved, 2)
+        same = np.array_equal(order, made.order)
+        averages = made.averages[-1] if same else quiet(made.channels[-1].averages, order)
+        return np.asarray(made.energy(order, conjugates, averages))
 
-    def difference(index: int) -> float:
-        step = MOVE * max(abs(point[index]), 0.01)
-        close, far = ((energy(index, k * step) - energy(index, -k * step)) / (2 * k * step) for k in (1, 2))
-        return float((4 * close - far) / 3)
-
-    expected = [mpf(difference(i)) for i in range(12)]
+    expected = [mpf(float(d)) for d in _differences(energy, point)]
     return compared("residual", [mpf(float(r)) for r in fine], expected, mpf(max(10 * off, 1e-6)))
+
+
+def jacobian_is_derivative(of: Subject) -> Verdict:
+    """The derived second derivatives of E[M] are those of its first ones, at a point that solves nothing.
+
+    Paths of the fields and Hamilton-Jacobi in V on one side, fourth-order differences of Price and Stein on the other.
+    """
+    made = _point(of)
+    if isinstance(made, Verdict):
+        return made
+    if not made.module.SMOOTH_PATHS:
+        return not_applicable("it is not derived: kinks, or a location with a weight of its own")
+    coarse, fine = (quiet(made.module.second_rates, c, made.order) for c in made.channels)
+    off = resolution(coarse, fine)
+    if not off < RESOLVED:
+        return unresolved(off)
+    expected = _differences(lambda order: np.asarray(quiet(made.channels[-1].averages, order).rates), made.order)
+    found, wanted = ([mpf(float(x)) for x in np.ravel(part)] for part in (fine, expected))
+    return compared("Jacobian", found, wanted, mpf(max(10 * off, 1e-6)))
+
+
+def _differences(function: Callable[[Array], Array], point: Array) -> list[Array]:
+    """The derivative of a function in every coordinate, by differences of fourth order."""
+
+    def slope(index: int, step: float) -> Array:
+        move = step * (np.arange(point.size) == index)
+        return np.asarray((function(point + move) - function(point - move)) / (2.0 * step))
+
+    steps = MOVE * np.maximum(np.abs(point), 0.01)
+    return [(4.0 * slope(i, step) - slope(i, 2.0 * step)) / 3.0 for i, step in enumerate(steps)]
 
 
 def stein_is_derivative(of: Subject) -> Verdict:

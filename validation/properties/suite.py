@@ -31,6 +31,7 @@ PROPERTIES: Mapping[str, Property] = {
     "Nishimori": population.nishimori_point,
     "posterior": population.posterior_twin,
     "residual is the gradient of the free energy": saddle.residual_is_gradient,
+    "jacobian is the derivative of the residual": saddle.jacobian_is_derivative,
     "stein form is the derivative form": saddle.stein_is_derivative,
     "prox and prox-free averages": saddle.prox_is_prox_free,
     "total weight": saddle.total_weight,
