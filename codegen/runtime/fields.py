@@ -10,6 +10,8 @@ import numpy as np
 from codegen.runtime.kernel import SHIFT_INVARIANT, Array, hidden_law, idle_law
 from codegen.runtime.lengths import Setting
 
+EXCHANGED = 3  # tokens from which on two of them are idle
+
 
 class FieldFactor(NamedTuple):
     """fields = mean + factor @ zeta; scores come first, then values, then the label."""
@@ -43,9 +45,19 @@ def field_factor(order: Array, setting: Setting) -> FieldFactor:
     score_mean, score, value = field_law(order, setting)
     return FieldFactor(
         score_mean=score_mean,
-        score_factor=reduced_factor(score, _blind((1.0,) * tokens) if SHIFT_INVARIANT else None),
-        value_factor=reduced_factor(value, _blind((1.0,) * tokens + (total,)) if total else None),
+        score_factor=_idle_first(reduced_factor(score, _blind((1.0,) * tokens) if SHIFT_INVARIANT else None), tokens),
+        value_factor=_idle_first(reduced_factor(value, _blind((1.0,) * tokens + (total,)) if total else None), tokens),
     )
+
+
+def _idle_first(factor: Array, tokens: int) -> Array:
+    """The factor turned so that exchanging tokens 1 and 2, both idle, changes the sign of the first normal alone."""
+    if tokens < EXCHANGED:
+        return factor
+    along = np.linalg.pinv(factor)[:, 1:3] @ np.array([1.0, -1.0])
+    mirror = along / np.linalg.norm(along)
+    mirror[0] += 1.0 if mirror[0] >= 0.0 else -1.0
+    return np.asarray(factor - np.outer(factor @ mirror, 2.0 * mirror / (mirror @ mirror)))
 
 
 def reduced_factor(covariance: Array, blind: Array | None) -> Array:

@@ -12,7 +12,7 @@ from codegen.runtime.kernel import Array
 from codegen.runtime.lengths import Setting
 from codegen.runtime.location import location_dimensions
 from codegen.runtime.nodes import lattice, lattice_size
-from codegen.runtime.proxfree import _mirrored, frame_at
+from codegen.runtime.proxfree import even_values, frame_at
 from codegen.runtime.rows import _Rows
 
 ROW_BLOCK = 512
@@ -32,8 +32,8 @@ class FoldedChannel:
         self.setting = setting
         self.level = level
         dim = dimensions(setting)[1]
-        mirrored, seed = (_mirrored(setting), 500 + level) if shift is None else (0, shift)
-        self.zeta, self.weights = lattice(dim, self.rows(dim, level), seed, mirrored)
+        flips, seed = (even_values(0, setting), 500 + level) if shift is None else ((), shift)
+        self.zeta, self.weights = lattice(dim, self.rows(dim, level), seed, flips)
         self.count = self.columns(level)
 
     @staticmethod
@@ -54,7 +54,7 @@ class FoldedChannel:
 
     def size(self, level: int) -> float:
         """How many nodes a level has."""
-        return lattice_size(self.rows(len(self.zeta), level), _mirrored(self.setting)) * self.columns(level)
+        return lattice_size(self.rows(len(self.zeta), level), even_values(0, self.setting)) * self.columns(level)
 
     def refined(self, level: int) -> FoldedChannel:
         """The same at another level."""

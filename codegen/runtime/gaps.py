@@ -20,9 +20,9 @@ from codegen.runtime.proxfree import (
     ProxFreeChannel,
     ProxFreePoints,
     ScoreFrame,
-    _mirrored,
     _node_blocks,
     averages_of,
+    even_values,
     frame_at,
     jacobian_scale,
 )
@@ -45,7 +45,7 @@ class GapChannel:
         self.smooth, self.setting = smooth, smooth.setting
         dim = dimensions(self.setting)[1]
         spacing = GAP_SPACING * 3.0 ** (-fineness / dim)
-        self.zeta, self.weights = ball_lattice(dim, spacing, GAP_RADIUS, 700 + fineness, _mirrored(self.setting))
+        self.zeta, self.weights = ball_lattice(dim, spacing, GAP_RADIUS, 700 + fineness, even_values(0, self.setting))
         self.count = int(GAP_COLUMNS * 1.25**fineness)
         self.taken, self.lost = np.zeros(MOMENTS + 4), 0.0
         self.taken_at: Array | None = None

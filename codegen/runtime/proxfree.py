@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from codegen.runtime.channel import Averages, Response, _response_integrands, node_dimensions
-from codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, fields
+from codegen.runtime.fields import EXCHANGED, FieldFactor, Fields, dimensions, field_factor, fields
 from codegen.runtime.kernel import (
     EVEN_LOSS,
     MOMENTS,
@@ -21,7 +21,7 @@ from codegen.runtime.kernel import (
 from codegen.runtime.lengths import Setting
 from codegen.runtime.linear import pivots_of, product
 from codegen.runtime.location import WEIGHTED, Location, location_at, location_dimensions
-from codegen.runtime.nodes import lattice, lattice_size, level_count
+from codegen.runtime.nodes import Flips, lattice, lattice_size, level_count
 from codegen.runtime.prox import prox
 
 ADAPTING_NODES = 300.0
@@ -147,9 +147,18 @@ def _jacobian(v_k: float, curvature: Sequence[Sequence[Array]]) -> list[list[Arr
     return [[v_k * entry + (off + (j == 0)) for j, entry in enumerate(line)] for line in curvature]
 
 
-def _mirrored(setting: Setting) -> int:
-    """How many of a node's coordinates, the last, may change sign together."""
-    return dimensions(setting)[1] if EVEN_LOSS and not location_dimensions(setting) else 0
+def even_values(first: int, setting: Setting) -> Flips:
+    """The values and the label, which are coordinates from `first` on, may change sign together."""
+    return (tuple(range(first, first + dimensions(setting)[1])),) if EVEN_LOSS else ()
+
+
+def symmetries(setting: Setting) -> Flips:
+    """What leaves the average alone: the signs of all values, and an exchange of two idle tokens."""
+    if location_dimensions(setting):
+        return ()
+    split = dimensions(setting)[0]
+    exchange = ((0, split),) if setting.tokens >= EXCHANGED and split else ()
+    return (*exchange, *(tuple(reversed(flip)) for flip in even_values(split, setting)))
 
 
 def averages_of(total: Array, order: Array, setting: Setting) -> Averages:
@@ -218,11 +227,11 @@ class ProxFreeChannel:
     def at_level(level: int, setting: Setting) -> ProxFreeChannel:
         """On the lattice of a level."""
         dim = node_dimensions(setting)
-        return ProxFreeChannel(lattice(dim, level_count(dim, level), level, _mirrored(setting)), setting)
+        return ProxFreeChannel(lattice(dim, level_count(dim, level), level, symmetries(setting)), setting)
 
     def size(self, level: int) -> float:
         """How many nodes a level has."""
-        return lattice_size(level_count(node_dimensions(self.setting), level), _mirrored(self.setting))
+        return lattice_size(level_count(node_dimensions(self.setting), level), symmetries(self.setting))
 
     def refined(self, level: int) -> ProxFreeChannel:
         """The same on the lattice of another level, centre and scale handed on."""
@@ -242,6 +251,7 @@ class ProxFreeChannel:
         u = frame.coordinates(chi)
         mean = u @ weights
         self.center, self.scale = mean, np.sqrt(np.maximum((u * u) @ weights - mean * mean, 1e-4))
+        self.center[[axis for flip in symmetries(self.setting) for axis in flip if axis < self.split]] = 0.0
 
     def response(self, order: Array) -> Response:
         """Second derivatives of M, integrated in prox coordinates where they are bounded."""

@@ -133,11 +133,3 @@ def test_prox_free_averages_are_those_of_the_prox(text, tokens):
     assert found.envelope == pytest.approx(expected.envelope, abs=2e-4)
     assert found.train_loss == pytest.approx(expected.train_loss, abs=2e-4)
     assert found.mass == pytest.approx(1.0, abs=2e-4)
-
-
-def test_mirrored_lattices_average_even_functions():
-    nodes = load_source(generate(system_of("x", 1)).source, "nodes_alone")
-    (s, a, b), weights = nodes.lattice(3, 5000.0, 3, 2)
-    assert weights.size < 0.6 * nodes.lattice(3, 5000.0, 3)[1].size
-    for value, expected in ((a * b, 0.0), (a**2, 1.0), (s**2 * b**2, 1.0), (np.cos(s) * np.cos(a + b), np.exp(-1.5))):
-        assert value @ weights == pytest.approx(expected, abs=1e-4)

@@ -20,7 +20,7 @@ def _fine(module, order, setting, nodes):
     dim = sum(module.dimensions(setting))
     if not module.dimensions(setting)[0]:
         return module.ProxChannel(module.lattice(dim, nodes, 0), setting)
-    channel = module.ProxFreeChannel(module.lattice(dim, nodes, 0, module._mirrored(setting)), setting)
+    channel = module.ProxFreeChannel(module.lattice(dim, nodes, 0, module.symmetries(setting)), setting)
     channel.adapt(order)
     return channel
 

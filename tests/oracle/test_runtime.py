@@ -303,3 +303,37 @@ def test_unphysical_points_are_refused(softmax, name, value):
     conjugates = dict.fromkeys(softmax.CONJUGATE_NAMES, 0.5)
     with pytest.raises(ValueError, match=name):
         softmax.residual(order, conjugates, 4.0, 2.0, 0.3, 1.0, 1.0)
+
+
+def test_halved_lattices_average_even_functions():
+    nodes = generate(derive("softmax", "spiked", 2)).load()
+    (s, a, b), weights = nodes.lattice(3, 5000.0, 3, ((1, 2),))
+    assert weights.size < 0.6 * nodes.lattice(3, 5000.0, 3)[1].size
+    for value, expected in ((a * b, 0.0), (a**2, 1.0), (s**2 * b**2, 1.0), (np.cos(s) * np.cos(a + b), np.exp(-1.5))):
+        assert value @ weights == pytest.approx(expected, abs=1e-4)
+    (s, a, b), weights = nodes.lattice(3, 20000.0, 3, ((0, 1), (2, 1)))
+    assert weights.size < 0.3 * nodes.lattice(3, 20000.0, 3)[1].size
+    for value, expected in ((np.cos(s) * np.cos(b) * (1 + a**2), 2.0 * np.exp(-1.0)), (s * a * b, 0.0), (b**4, 3.0)):
+        assert value @ weights == pytest.approx(expected, abs=1e-6)
+
+
+EXCHANGES = [("softmax", "spiked", 3), ("softmax", "max", 3), ("sigmoid", "x**2/4", 3)]
+
+
+@pytest.mark.parametrize(("activation", "task", "tokens"), EXCHANGES)
+def test_idle_tokens_may_be_exchanged(activation, task, tokens):
+    """A quarter of the nodes, by the signs of the values and of the difference of two idle tokens, stands for all."""
+    module = generate(derive(activation, task, tokens)).load()
+    setting = module.Setting(1.3, 0.3, module.parameter_values({}))
+    dim, order = module.node_dimensions(setting), np.array([0.4, 0.5, 0.1, 0.7, 0.8, 0.2])  # hardly any folds
+    quarter, whole = (
+        module.ProxFreeChannel(module.lattice(dim, 600_000.0, 0, flips), setting)
+        for flips in (module.symmetries(setting), ())
+    )
+    assert quarter.weights.size < 0.35 * whole.weights.size
+    quarter.adapt(order)
+    whole.center, whole.scale = quarter.center, quarter.scale
+    few, all_of_them = quarter.averages(order), whole.averages(order)
+    np.testing.assert_allclose(few.rates, all_of_them.rates, atol=3e-6)
+    assert few.envelope == pytest.approx(all_of_them.envelope, abs=3e-6)
+    np.testing.assert_allclose(quarter.response(order).squares, whole.response(order).squares, rtol=1e-4)
