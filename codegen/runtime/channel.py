@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from codegen.runtime.fields import Fields, dimensions, field_factor, fields
-from codegen.runtime.kernel import Array, channel_rates, conjugates_from_rates
+from codegen.runtime.kernel import SHIFT_INVARIANT, Array, channel_rates, conjugates_from_rates
 from codegen.runtime.lengths import Setting
 from codegen.runtime.linear import add_identity, factor, solve_factored
 from codegen.runtime.location import WEIGHTED, location_at, location_dimensions
@@ -19,6 +19,7 @@ from codegen.runtime.nodes import lattice, level_count
 from codegen.runtime.prox import block_size, global_prox, prox
 
 RATES = 6
+NOT_STATIONARY = 1e-4
 
 
 class Averages(NamedTuple):
@@ -83,9 +84,16 @@ def node_dimensions(setting: Setting) -> int:
 
 
 def _integrands(order: Array, setting: Setting, at: Fields, chi: Array, slopes: tuple[Array, ...] = ()) -> Array:
-    """The six rates, M and the residual's loss, sample by sample: (8, n); slopes are those of the location's weight."""
+    """The six rates, M and the residual's loss, sample by sample: (8, n); slopes are those of the location's weight.
+
+    G = (prox - w)/V_k is minus the slope there, to more digits where V_k is small; but not at a minimum on a point
+    where sigma is 0/0 and has no slope.
+    """
     value, slope, sigmas, gain, residual_loss = setting.kernel.gradient(chi, at.w_z, at.y, order[5], setting.params)
-    g_chi, g_z = -slope, gain * sigmas
+    moved = chi - at.w_chi
+    moved = moved - moved.mean(axis=0) if SHIFT_INVARIANT else moved  # G has nothing along the shift
+    still = np.abs(moved + order[2] * slope) <= NOT_STATIONARY * (1.0 + np.abs(moved))
+    g_chi, g_z = np.where(still, -slope, moved / order[2]), gain * sigmas
     rates = channel_rates(order, setting.nu, setting.noise, *at, g_chi, g_z, *slopes)
     envelope = 0.5 * order[2] * (g_chi * g_chi).sum(axis=0) + value
     return np.stack([np.broadcast_to(r, at.y.shape) for r in (*rates, envelope, residual_loss)])

@@ -152,6 +152,9 @@ def ranking_noise(deviation: float, slope: float, tokens: int) -> Noise:
         weights = np.exp(-0.5 * u * u)
         weights /= weights.sum()
         return Noise(deviation * u, weights, -weights * u / deviation, deviation, None)
+    if not np.isfinite(deviation):  # of order parameters that ran away
+        nothing = np.full(1, np.nan)
+        return Noise(nothing, nothing, nothing, deviation, None)
     low = -NORMAL_REACH * deviation - GUMBEL_REACH[0] / slope
     high = NORMAL_REACH * deviation + GUMBEL_REACH[1] / slope
     nodes = np.arange(low, high, max(rough * deviation, 0.25 / slope))

@@ -45,7 +45,7 @@ from codegen.runtime.lengths import Setting
 from codegen.runtime.mixture import mixed, mixed_ladder, parts_of
 from codegen.runtime.nodes import lattice, level_count, sobol
 from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, informed_overlaps, settings_of
-from codegen.runtime.proxfree import ProxFreeChannel
+from codegen.runtime.proxfree import ProxFreeChannel, symmetries
 
 LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8
@@ -440,7 +440,7 @@ def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     if not found.converged or beside(found.last.order, state.last.order):
         return []
     # Minima are searched for afresh where the iteration ended, and coarse nodes move the known solution too.
-    found, home = (_on_coarse(p.last.order, task) for p in (found, state))
+    found, home = (_settled_on_coarse(p.last.order, task) for p in (found, state))
     base = (home if home.converged else state).last.order
     if not found.converged or beside(found.last.order, base):
         return []
@@ -466,8 +466,15 @@ def _other_branch(start: Array, known: Array, task: _Task) -> Converged:
     return _on_coarse(start, task, known)
 
 
-def _on_coarse(start: Array, task: _Task, known: Array | None = None) -> Converged:
-    return iterate(mixed(task.settings, _coarse), start, task.problem, 1e-5, limit=100, known=known)
+def _on_coarse(start: Array, task: _Task, known: Array | None = None, tol: float = 1e-5) -> Converged:
+    return iterate(mixed(task.settings, _coarse), start, task.problem, tol, limit=100, known=known)
+
+
+def _settled_on_coarse(start: Array, task: _Task) -> Converged:
+    """As far as the iteration goes, where it is so slow that a small residual is still far from the fixed point."""
+    rough = _on_coarse(start, task)
+    fine = _on_coarse(rough.last.order, task, tol=1e-9) if rough.converged else rough
+    return fine if fine.converged else rough
 
 
 def _coarse(setting: Setting) -> Channel:
@@ -492,9 +499,10 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
     last = state.last
     risk, _ = _risk(last.order, task)
     responses = [channel.response(last.order) for channel in state.seen]
-    replicon, jump, shift = _stability(responses[-1], last, task)
+    known = float(state.errors[REPORTED.index("Vh_k")])
+    replicon, jump, shift = _stability(responses[-1], last, task, known if np.isfinite(known) else 0.0)
     replicon_error = _replicon_error(responses, last, task)
-    stable = bool(replicon < STABLE_REPLICON and shift < STABLE_JUMP)
+    stable = bool(state.converged and replicon < STABLE_REPLICON and shift < STABLE_JUMP)
     warnings = [] if state.converged else [_not_converged(last)]
     if not state.error <= task.tol:
         warnings.append(f"error: the bound {state.error:.2g} is above the {task.tol:.2g} asked for")
@@ -502,7 +510,7 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
         warnings.append(
             f"jumps: the error does not cover global minima that the search missed (jump weight {jump:.3g})"
         )
-    if not stable:
+    if state.converged and not stable:
         warnings.append(f"replica symmetry: not to be trusted here (replicon {replicon:.3g}, jump weight {jump:.3g})")
     if state.converged and abs(replicon - STABLE_REPLICON) < replicon_error:
         warnings.append(
@@ -536,19 +544,19 @@ def _not_converged(last: Evaluation) -> str:
     return f"not converged: the undamped residual {last.residual:.2g} stays above its tolerance"
 
 
-def _stability(response: Response, last: Evaluation, task: _Task) -> tuple[float, float, float]:
+def _stability(response: Response, last: Evaluation, task: _Task, known: float) -> tuple[float, float, float]:
     """Spectral radius of the smooth de Almeida-Thouless matrix, and what the jumps of the prox weigh.
 
-    The jumps are weighed twice: relative to Vh_k (`jump_weight`), and, for the verdict, as the relative change of
-    1/V_k = lambda_k + Vh_k, less three standard errors where nodes are random: jumps in a Vh_k that is itself
-    negligible beside the regulariser do not break anything.
+    The jumps are weighed twice: relative to Vh_k, or to the error to which it is `known` (`jump_weight`), and, for the
+    verdict, as the relative change of 1/V_k = lambda_k + Vh_k, less three standard errors where nodes are random: jumps
+    in a Vh_k that is itself negligible beside the regulariser do not break anything.
     """
     radius = _radius(response.squares, last, task)
     stein, smooth = last.conjugates[2], task.problem.alpha * response.trace
     if not np.isfinite(radius):
         return np.inf, np.inf, 0.0
     gap, noise = abs(stein - smooth), task.problem.alpha * response.noise
-    scale = max(abs(stein), 1e-4 / last.order[2])
+    scale = max(abs(stein), known, 1e-4 / last.order[2])
     return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[2])
 
 
@@ -589,7 +597,8 @@ def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
     if dim > LATTICE_DIMENSIONS:
         return ProxChannel(sobol(dim, int(np.log2(count)), 0), setting).averages(order)
     if dimensions(setting)[0]:
-        smooth = ProxFreeChannel(lattice(dim, count, 0), setting)
+        flips = symmetries(setting)
+        smooth = ProxFreeChannel(lattice(dim, count * 2.0 ** len(flips), 0, flips), setting)
         smooth.adapt(order)
         found = smooth.averages(order)
         if FOLD_WEIGHT * (found.folded_mass + abs(found.mass - 1.0)) < NEGLIGIBLE_FOLD:

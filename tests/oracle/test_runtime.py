@@ -224,6 +224,32 @@ def test_two_routes_agree_where_replica_symmetry_breaks(softmax):
     assert abs(risk - cut.test_risk) <= jumping.error + cut.error
 
 
+def test_minima_where_sigma_has_no_slope():
+    """(1+x)^2 over its sum is 0/0 at (-1, -1), where many proxes end: M is at most the loss at w, rates stay finite."""
+    module = generate(derive("poly2", "nu*tanh(x)", 2)).load()
+    values = (0.3123, 0.1862, 0.6036, 0.6412, 0.8205, 0.5057)
+    order = dict(zip(module.ORDER_NAMES, values, strict=True))
+    conjugates = dict.fromkeys(module.CONJUGATE_NAMES, 0.5)
+    energies = [module.free_energy(order, conjugates, 4.0, 2.0, 0.3, 1.0, 1.0, nodes=n) for n in (3e4, 2e5)]
+    assert energies[0] == pytest.approx(energies[1], rel=1e-3)
+    assert np.abs(module.residual(order, conjugates, 4.0, 2.0, 0.3, 1.0, 1.0)).max() < 1.0
+    setting = module.Setting(2.0, 0.3, NONE)
+    nodes = module.ProxChannel(module.sobol(module.node_dimensions(setting), 12, 0), setting)
+    at = module.fields(module.field_factor(np.array(values), setting), nodes.zeta)
+    found = nodes.averages(np.array(values))
+    weights = next(nodes._weighted(np.array(values), at))[1]
+    loss = setting.kernel.loss(at.w_chi, at.w_z, at.y, values[5], setting.params)
+    assert found.envelope < loss[: weights.size] @ weights / weights.sum()
+
+
+def test_slow_iterations_are_no_branches(softmax):
+    """Ridge regression with next to no penalty: the residual is small long before the fixed point."""
+    module = generate(derive("softmax", "spiked", 1)).load()
+    found = module.solve(1.0, 2.0, 0.3, 1.0, 1e-8, tol=1e-4)
+    assert found.test_risk == pytest.approx(450.04505, abs=1e-4)
+    assert not any("branch" in w for w in found.warnings)
+
+
 def test_ridge_regression_at_one_token():
     """L = 1 softmax is ridge regression, whose saddle point is closed."""
     module = generate(derive("softmax", "spiked", 1)).load()
