@@ -195,7 +195,6 @@ def _levels(channel: Ladder, start: Array, task: _Task, largest_fold: float = 0.
 
     Folds that are not cut are in the way of that, unless their mass is below `largest_fold`: they are seen to later.
     """
-    tol = _residual_tolerance(task)
     channel.adapt(start)
     found = _first(channel, start, task, 1e-4)
     channel.adapt(found.last.order)
@@ -211,7 +210,7 @@ def _levels(channel: Ladder, start: Array, task: _Task, largest_fold: float = 0.
         level += 1
         channel = channel.refined(level)
         seen = [seen[-1], channel] if channel.size(level) <= RESPONSE_NODES else seen
-        found = polish(channel, found.last.order, task.problem, near.newton, tol)
+        found = _polished(channel, found.last.order, near, slopes, task)
         iterations += found.iterations
         numbers.append(_numbers(found.last, task))
         mass = found.last.averages.folded_mass
@@ -230,6 +229,21 @@ def _levels(channel: Ladder, start: Array, task: _Task, largest_fold: float = 0.
             known = bool(usable and settled and np.isfinite(error))
             refined = _Refined(channel, near, slopes, gap)
             return _State(found.last, iterations, known, error, errors[1:], seen, method, refined)
+
+
+def _polished(channel: Channel, order: Array, near: Linearised, slopes: Array, task: _Task) -> Converged:
+    """The fixed point by Newton's method, once more where what is left of the residual would be felt in the risk."""
+    tol = _residual_tolerance(task)
+    found = polish(channel, order, task.problem, near.newton, tol)
+    if found.converged and _left(found.last, near, slopes, task) > SETTLED * task.tol:
+        again = polish(channel, found.last.order, task.problem, near.newton, max(1e-4 * tol, 1e-14))
+        found = again._replace(iterations=found.iterations + again.iterations, converged=True)
+    return found
+
+
+def _left(last: Evaluation, near: Linearised, slopes: Array, task: _Task) -> float:
+    """What the residual leaves open of the risk."""
+    return _risk_error(near.reach(to_free(last.image) - to_free(last.order)), last.order, task, slopes)
 
 
 def _failed(last: Evaluation, iterations: int, seen: Sequence[Channel], method: str) -> _State:
@@ -253,7 +267,8 @@ def _errors(last: Evaluation, near: Linearised, slopes: Array, task: _Task, gap:
     """Quadrature gap, residual, folds, mass defect, failed proxes and the population average, added up, per number."""
     reach = near.reach(to_free(last.image) - to_free(last.order))
     risk, population = _risk(last.order, task)
-    moved = np.r_[_risk_error(reach, last.order, task, slopes) + population, np.abs(near.slopes) @ reach]
+    moved = LEVEL_SAFETY * np.r_[_left(last, near, slopes, task), np.abs(near.slopes) @ reach]
+    moved[0] += population
     defect = folded + FOLD_WEIGHT * (abs(last.averages.mass - 1.0) + last.averages.unconverged)
     sizes = np.maximum(1.0, np.abs(np.r_[risk, reported(last, task.problem)]))
     m, q, _ = last.order.reshape(2, 3).T

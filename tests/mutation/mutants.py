@@ -591,6 +591,7 @@ CODEGEN = [
         "mixed = points[-1] - moves @ mixture",
         "mixed = points[-1] + moves @ mixture",
         (*ridge, *saddle),
+        survives="wild steps are left out and the rest is mended by Newton's: it costs iterations only",
     ),
     Mutant(
         "slope of a beaten token",
