@@ -41,6 +41,8 @@ _GENTLE = 0.4
 _ROWS = 64
 _GONE = 6.8  # exp(-exp(6.8)) is 0
 _HERMITE_NODES = 20
+_SHARP = 0.02
+_ZOOMS = 14
 
 
 class Law(NamedTuple):
@@ -183,11 +185,11 @@ class Evaluator:
             ]
         return int(np.argmin(grown))
 
-    def _scan(self, hidden: bool) -> tuple[Array, Array]:
-        """A coarse line of (x, chi*) through the law of one token."""
+    def _scan(self, hidden: bool, at: Array = SCAN) -> tuple[Array, Array]:
+        """A line of (x, chi*) through the law of one token, coarse unless points are given."""
         mean, scale = self._score_law(hidden)
-        x = mean + scale * SCAN
-        return x, self._teacher_mean(x) if self.law.q > 0.0 else SCAN
+        x = mean + scale * at
+        return x, self._teacher_mean(x) if self.law.q > 0.0 else at
 
     def _score_law(self, hidden: bool) -> tuple[float, float]:
         m, q = self.law.m, self.law.q
@@ -278,19 +280,19 @@ class Evaluator:
             signed_ones = (*[f for f, _ in functions], *bodies)
             kinks = np.array([float(self._call(k, 0.0, 0.0, tokens)) for s in signed_ones for k in s.kinks])
             edges = np.r_[edges, (kinks - mean) / scale]
-        for b in logs:
-            edges = np.r_[edges, self._graded(b, reached)]
+        for body, log in zip(bodies, logs):
+            lowest = _sharp_minima(log, reached)
+            edges = np.r_[edges, _graded([self._lowest(body, u, hidden, tokens) for u in lowest])]
         return np.unique(np.clip(edges[np.isfinite(edges)], low, high))
 
-    def _graded(self, log: Array, reached: NDArray[np.bool_]) -> Array:
-        """Edges that halve towards every sharp minimum of a body, where it may vanish."""
-        inner = np.flatnonzero((log[1:-1] < log[:-2]) & (log[1:-1] <= log[2:]) & reached[1:-1]) + 1
-        steps = (SCAN[1] - SCAN[0]) * 2.0 ** -np.arange(-3.0, 30.0)
-        found = [np.zeros(0)]
-        for i in inner:
-            if min(log[i - 1], log[i + 1]) - log[i] > 0.5 or not np.isfinite(log[i]):
-                found.append(np.r_[SCAN[i] - steps, SCAN[i], SCAN[i] + steps])
-        return np.concatenate(found)
+    def _lowest(self, body: Signed, near: float, hidden: bool, tokens: int) -> float:
+        """Where a body is smallest, close to a point of the scan: in an interval ten times smaller, again and again."""
+        reach = float(SCAN[1] - SCAN[0])
+        for _ in range(_ZOOMS):
+            line = near + reach * np.linspace(-1.0, 1.0, 41)
+            log = self._call(body.log, *self._scan(hidden, line), tokens)
+            near, reach = float(line[np.argmin(np.where(np.isnan(log), np.inf, log))]), 0.1 * reach
+        return near
 
     def _log_axes(
         self, powers: Sequence[InversePower], tables: Sequence[TokenTable], spare: NDArray[np.int_], tokens: int
@@ -403,6 +405,18 @@ class TokenTable:
 def _finite(values: Array) -> Array:
     kept = values[np.isfinite(values)]
     return kept if kept.size else np.array([0.0, np.inf])
+
+
+def _sharp_minima(log: Array, reached: NDArray[np.bool_]) -> list[float]:
+    """The points of the scan at which a body has a sharp minimum, where it may vanish."""
+    inner = np.flatnonzero((log[1:-1] < log[:-2]) & (log[1:-1] <= log[2:]) & reached[1:-1]) + 1
+    return [float(SCAN[i]) for i in inner if not min(log[i - 1], log[i + 1]) - log[i] <= _SHARP]
+
+
+def _graded(points: Sequence[float]) -> Array:
+    """Edges that halve towards every point, from both sides."""
+    steps = (SCAN[1] - SCAN[0]) * 2.0 ** -np.arange(-3.0, 30.0)
+    return np.concatenate([np.zeros(0), *(np.r_[u - steps, u, u + steps] for u in points)])
 
 
 def _steepest(log: Array, at: Array) -> float:

@@ -54,7 +54,7 @@ class Effort(NamedTuple):
         return {"LARGEST_LATTICE": self.lattice, "LOG2_FEW": self.log2_sobol, "LOG2_SOBOL": (self.log2_sobol,)}
 
     def fine(self) -> dict[str, Any]:
-        return self.coarse() | {"LARGEST_LATTICE": 10 * self.lattice}
+        return self.coarse() | {"LARGEST_LATTICE": 4 * self.lattice}
 
 
 QUICK, WHOLE = Effort(50_000, 8), Effort(250_000, 9)
