@@ -94,8 +94,10 @@ def equilibrium(found: tuple[Branch, ...]) -> Branch:
 
 
 def is_hard(found: tuple[Branch, ...]) -> bool:
-    """Whether the equilibrium is not reached from an uninformed start."""
-    return len(found) > 1 and equilibrium(found).start == "informed"
+    """Whether the equilibrium is not reached from an uninformed start; branches that may be the same are one."""
+    best = equilibrium(found)
+    others = [b for b in found if b is not best and abs(b.test_risk - best.test_risk) > b.error + best.error]
+    return bool(others) and best.start == "informed"
 
 
 def _warnings(found: tuple[Branch, ...], best: Branch, tolerance: float) -> tuple[str, ...]:

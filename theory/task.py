@@ -82,7 +82,7 @@ class Task:
         rate = sp.diff(self.own, NU)
         slope = sp.diff(rate, X)
         if not self.scores_unweighted or NU in rate.free_symbols or not (slope.is_positive or slope.is_negative):
-            raise InputError("nu", sp.oo, f"a finite number: task {self.text} has no limit as nu grows")
+            raise InputError("nu", float("inf"), f"a finite number: task {self.text} has no limit as nu grows")
         return 1 if slope.is_positive else -1
 
 

@@ -162,6 +162,23 @@ def test_poles_of_the_kernel_are_graded():
     assert abs(square.mean() - b) < 4 * square.std() / np.sqrt(p.size)
 
 
+@pytest.mark.parametrize(("power", "m"), [(2, 0.77), (2, 1.31), (4, 0.6)])
+def test_the_zero_of_a_kernel_to_all_digits(power, m):
+    """(1+x)^p over its sum is a function of the angle around (-1, -1): polar coordinates, nothing singular left."""
+    nu = POINT["nu"]
+    x, w = np.polynomial.legendre.leggauss(400)
+    r, radial = 0.5 * (x[:, None] + 1.0) * 14.0 * m, 0.5 * w[:, None] * 14.0 * m
+    angle = 2.0 * np.pi * np.arange(1440) / 1440
+    one, two = np.cos(angle) ** power, np.sin(angle) ** power
+    teacher = [(r * turn - 1.0) / m for turn in (np.cos(angle), np.sin(angle))]
+    density = np.exp(-0.5 * ((teacher[0] - np.sqrt(nu)) ** 2 + teacher[1] ** 2)) * r * radial / m**2 / 1440
+    share = one / (one + two)
+    expected = [float((density * f).sum()) for f in (share, share**2 + (1.0 - share) ** 2)]
+    text = f"(1 + x)**{power}/sum((1 + x)**{power})"
+    assert float(density.sum()) == pytest.approx(1.0, abs=1e-12)
+    assert _factorised(text, "spiked", 2, m, 0.0, nu) == pytest.approx(expected, abs=1e-12)
+
+
 def test_a_sum_whose_body_vanishes_somewhere():
     """1 + x^2 summed is L + sum x^2, whose body x^2 must not be divided by: one token at a time against all at once."""
     text = "(1 + x**2)/sum(1 + x**2)"

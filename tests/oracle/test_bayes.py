@@ -1,6 +1,7 @@
 """The Bayes-optimal theory: its averages against samples and against each other, its fixed points, its command."""
 
 import json
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -10,11 +11,11 @@ from click.testing import CliRunner
 from scipy import special
 
 from codegen import bayes_coupled
-from codegen.bayes import FINE, BayesChannel, branches
+from codegen.bayes import FINE, BayesChannel, Branch, branches
 from codegen.bayes_coupled import CoupledChannel
 from codegen.bayes_label import Overlaps
 from codegen.bayes_own import OwnChannel
-from replicode.bayes_level import bayes
+from replicode.bayes_level import bayes, is_hard
 from replicode.cli import main
 from theory.bayes import GAP, SPREAD, W_CHI, derive_bayes
 from theory.errors import InputError, Refusal
@@ -244,6 +245,14 @@ def test_error_covers_finer_levels():
         rough, fine = bayes(digits=4, **setting), bayes(digits=8, **setting)
         assert abs(rough.test_risk - fine.test_risk) <= rough.error + fine.error
         assert rough.error <= 1e-4 and fine.error <= 1e-8
+
+
+def test_branches_that_may_be_one_are_no_hard_phase():
+    """Two starts that end within their errors of each other, and the same apart."""
+    one = Branch("informed", 0.5, 0.5, 0.3, 2.0, True, 0.0, 9, 1e-3, 1e-3, False)
+    assert not is_hard((one, replace(one, start="uninformed", test_risk=0.3015, free_entropy=1.0)))
+    assert is_hard((one, replace(one, start="uninformed", test_risk=0.3025, free_entropy=1.0)))
+    assert not is_hard((one, replace(one, start="uninformed", test_risk=0.3025, free_entropy=3.0)))
 
 
 def test_hard_phase_without_noise():
