@@ -12,6 +12,7 @@ from theory.saddle import derive
 
 POINT = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 2.0, "lambda_v": 0.5}
 FOLDED_POINT = POINT | {"lambda_k": 1.0, "lambda_v": 1.0}
+JUMPING_POINT = POINT | {"lambda_k": 0.1, "lambda_v": 0.1}
 
 
 @lru_cache(maxsize=16)

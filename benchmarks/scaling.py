@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.modules import FOLDED_POINT, POINT, modules
+from benchmarks.modules import FOLDED_POINT, JUMPING_POINT, POINT, modules
 from benchmarks.timing import interleaved, once, table
 from codegen.emit import generate
 from theory.saddle import derive
@@ -43,10 +43,10 @@ def against_digits():
     print("## Cost against digits, softmax\n")
     rows = []
     cases = [(2, POINT, d) for d in (4, 6, 8, 10, 11)] + [(2, FOLDED_POINT, d) for d in (6, 8, 10)]
-    cases += [(3, POINT, d) for d in (4, 5, 6, 7)]
+    cases += [(2, JUMPING_POINT, d) for d in (6, 8)] + [(3, POINT, d) for d in (4, 5, 6, 7)]
     for tokens, point, digits in cases:
         plain, fast = modules("softmax", tokens)
-        rounds = 1 if tokens > 2 or point is FOLDED_POINT else 3
+        rounds = 1 if tokens > 2 or point is JUMPING_POINT else 3
         asked = {**point, "tol": 10.0**-digits}
         functions = {"numpy": partial(plain.solve, **asked), "fast": partial(fast.solve, **asked)}
         seconds, found = interleaved(functions, rounds)
