@@ -62,7 +62,9 @@ RUNTIME = (
     "population",
     "hessian",
     "fixedpoint",
+    "states",
     "solver",
+    "energy",
     "jacobian",
     "script",
 )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from codegen.runtime.channel import RATES, ProxChannel, node_dimensions
+from codegen.runtime.energy import _averages_at
 from codegen.runtime.fields import dimensions
 from codegen.runtime.hessian import second_rates
 from codegen.runtime.inputs import (
@@ -22,7 +23,7 @@ from codegen.runtime.lengths import Setting
 from codegen.runtime.nodes import lattice
 from codegen.runtime.population import LATTICE_DIMENSIONS, settings_of
 from codegen.runtime.proxfree import ProxFreeChannel
-from codegen.runtime.solver import FOLD_WEIGHT, NEGLIGIBLE_FOLD, _averages_at
+from codegen.runtime.states import FOLD_WEIGHT, NEGLIGIBLE_FOLD
 
 DIFFERENCE_STEP = 3e-2
 

@@ -45,13 +45,13 @@ from codegen.runtime.prox import (
     block_size,
     objective,
 )
-from codegen.runtime.solver import (
+from codegen.runtime.solver import _on_coarse
+from codegen.runtime.states import (
     LOG2_FEW,
     LOG2_SOBOL,
     SCRAMBLES,
     _errors,
     _failed,
-    _on_coarse,
     _risk,
     _risk_slopes,
     _scatter,

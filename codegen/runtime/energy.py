@@ -1,0 +1,123 @@
+"""The free energy and its gradient at any point, and the population risk, as functions of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from codegen.runtime.channel import Averages, ProxChannel, Response, node_dimensions
+from codegen.runtime.fields import dimensions
+from codegen.runtime.folds import FoldedChannel
+from codegen.runtime.inputs import (
+    CONJUGATE_NAMES,
+    ORDER_NAMES,
+    check_number,
+    check_physical,
+    check_setting,
+    check_signal,
+    parameter_values,
+    unknowns,
+)
+from codegen.runtime.kernel import Array, free_energy_gradient, free_energy_value
+from codegen.runtime.lengths import Setting
+from codegen.runtime.mixture import mixed
+from codegen.runtime.nodes import lattice, sobol
+from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, settings_of
+from codegen.runtime.proxfree import ProxFreeChannel, symmetries
+from codegen.runtime.states import FOLD_WEIGHT, NEGLIGIBLE_FOLD
+
+
+class _Fixed:
+    """The averages of a length on one fine set of nodes, at points that need not be solutions."""
+
+    name = "fixed nodes"
+
+    def __init__(self, setting: Setting, nodes: float) -> None:
+        self.setting, self.nodes = setting, nodes
+
+    def averages(self, order: Array, search: bool = False) -> Averages:
+        """All averages."""
+        return _averages_at(order, self.setting, self.nodes)
+
+    def response(self, order: Array) -> Response:
+        """Not asked for."""
+        raise NotImplementedError
+
+
+def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
+    """Averages at a point that need not be a solution, on one fine set of nodes."""
+    dim = node_dimensions(setting)
+    if dim > LATTICE_DIMENSIONS:
+        return ProxChannel(sobol(dim, int(np.log2(count)), 0), setting).averages(order)
+    if dimensions(setting)[0]:
+        flips = symmetries(setting)
+        smooth = ProxFreeChannel(lattice(dim, count * 2.0 ** len(flips), 0, flips), setting)
+        smooth.adapt(order)
+        found = smooth.averages(order)
+        if FOLD_WEIGHT * (found.folded_mass + abs(found.mass - 1.0)) < NEGLIGIBLE_FOLD:
+            return found
+    if FoldedChannel.applies(setting):
+        level = max(0, round(np.log(count / 20_000.0) / np.log(3.0)))
+        return FoldedChannel(min(level, 2), setting).averages(order)
+    return ProxChannel(lattice(dim, min(count, 50_000.0), 0), setting).averages(order)
+
+
+def _evaluated(
+    points: tuple[Mapping[str, float], Mapping[str, float]],
+    physics: tuple[float, float, float, float, float],
+    nodes: float,
+    parameters: Mapping[str, float],
+) -> tuple[Array, Array, Averages]:
+    """Checked order parameters and conjugates as arrays, and the averages there."""
+    check_setting(*physics)
+    order, conjugates = unknowns(points[0], ORDER_NAMES), unknowns(points[1], CONJUGATE_NAMES)
+    check_physical(order)
+    settings = settings_of(physics[1], physics[2], parameter_values(parameters))
+    with np.errstate(all="ignore"):
+        return order, conjugates, mixed(settings, lambda s: _Fixed(s, nodes)).averages(order)
+
+
+def free_energy(
+    order_parameters: Mapping[str, float],
+    conjugates: Mapping[str, float],
+    alpha: float,
+    nu: float,
+    noise: float,
+    lambda_k: float,
+    lambda_v: float,
+    *,
+    nodes: float = 200_000,
+    **parameters: float,
+) -> float:
+    """The replica-symmetric free energy at any point, E[M] integrated numerically."""
+    physics = (alpha, nu, noise, lambda_k, lambda_v)
+    order, conj, averages = _evaluated((order_parameters, conjugates), physics, nodes, parameters)
+    return float(free_energy_value(order, conj, alpha, lambda_k, lambda_v, averages.envelope))
+
+
+def residual(
+    order_parameters: Mapping[str, float],
+    conjugates: Mapping[str, float],
+    alpha: float,
+    nu: float,
+    noise: float,
+    lambda_k: float,
+    lambda_v: float,
+    *,
+    nodes: float = 200_000,
+    **parameters: float,
+) -> Array:
+    """The gradient of the free energy in m_k q_k V_k m_v q_v V_v, then mh_k qh_k Vh_k mh_v qh_v Vh_v."""
+    physics = (alpha, nu, noise, lambda_k, lambda_v)
+    order, conj, averages = _evaluated((order_parameters, conjugates), physics, nodes, parameters)
+    return np.asarray(free_energy_gradient(order, conj, alpha, lambda_k, lambda_v, averages.rates))
+
+
+def population_risk(
+    m_k: float, q_k: float, m_v: float, q_v: float, nu: float, noise: float = 0.0, **parameters: float
+) -> float:
+    """E (y - f)^2 of an estimator with these overlaps, cross overlaps zero."""
+    check_number("q_k", q_k, "a finite number above 0", q_k > 0)
+    check_signal(nu)
+    return _population_risk(np.array([m_k, q_k, m_v, q_v]), settings_of(nu, noise, parameter_values(parameters)))[0]
