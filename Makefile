@@ -28,7 +28,7 @@ test-full: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 bench: .venv/.test
-	$(BIN)/python -m benchmarks
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 # Attention trained at the paper's size, two processes of one thread each; what is done is kept in paper/.
 paper-table: .venv/.plot
