@@ -187,7 +187,8 @@ def _polished(channel: Channel, order: Array, near: Linearised, slopes: Array, t
     found = polish(channel, order, task.problem, near.newton, tol)
     if found.converged and _left(found.last, near, slopes, task) > SETTLED * task.tol:
         again = polish(channel, found.last.order, task.problem, near.newton, max(1e-4 * tol, 1e-14))
-        found = again._replace(iterations=found.iterations + again.iterations, converged=True)
+        best = min(found, again, key=lambda c: c.last.residual)
+        found = best._replace(iterations=found.iterations + again.iterations, converged=True)
     return found
 
 
