@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.modules import FOLDED_POINT, JUMPING_POINT, POINT, modules
 from benchmarks.timing import interleaved, once, table
-from codegen.emit import generate
-from theory.saddle import derive
+from replicode.codegen.emit import generate
+from replicode.theory.saddle import derive
 
 TOKENS = (2, 3, 4, 8, 16, 32)
 LOG2_NODES = 10

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import table
-from codegen.emit import generate
-from theory.saddle import derive
-from validation.discrepancy import Row, figure, scan
-from validation.experiment import streams
-from validation.measure import measure
-from validation.module import GeneratedAttention
-from validation.response import loss_curvatures, response
-from validation.training import Informed, Random, train
+from replicode.codegen.emit import generate
+from replicode.theory.saddle import derive
+from replicode.validation.discrepancy import Row, figure, scan
+from replicode.validation.experiment import streams
+from replicode.validation.measure import measure
+from replicode.validation.module import GeneratedAttention
+from replicode.validation.response import loss_curvatures, response
+from replicode.validation.training import Informed, Random, train
 
 NOISE, TOLERATED = 0.3, 0.02
 NUS, LAMBDAS = (0.5, 1.0, 2.0, 4.0), (2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02)

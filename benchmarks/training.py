@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.timing import table
 from replicode.api import module_for
-from validation.attention import objective
-from validation.methods import Lbfgs, relative_gradient_norm
-from validation.module import GeneratedAttention
-from validation.training import train
+from replicode.validation.attention import objective
+from replicode.validation.methods import Lbfgs, relative_gradient_norm
+from replicode.validation.module import GeneratedAttention
+from replicode.validation.training import train
 
 SIZE = 1e4
 ALPHA, NU, NOISE, LAMBDAS = 4.0, 2.0, 0.3, (1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Numerical values of averages that factorise over the tokens (`theory.sequence`).
+"""Numerical values of averages that factorise over the tokens (`replicode.theory.sequence`).
 
 One-token averages are composite Gauss-Legendre sums over the student's score x, with panels split at kinks and graded
 towards zeros of the bodies, times a trapezoid rule for the teacher's score given x. Laplace integrals are trapezoid
@@ -18,11 +18,11 @@ import sympy as sp
 from numpy.typing import NDArray
 from scipy import special
 
-from codegen.printer import numpy_source
-from theory.errors import Refusal
-from theory.model import CHI_STAR, NU
-from theory.nodes import L, X, relu, step
-from theory.sequence import InversePower, Product
+from replicode.codegen.printer import numpy_source
+from replicode.theory.errors import Refusal
+from replicode.theory.model import CHI_STAR, NU
+from replicode.theory.nodes import L, X, relu, step
+from replicode.theory.sequence import InversePower, Product
 
 Array = NDArray[np.float64]
 Numeric = Callable[..., Array]

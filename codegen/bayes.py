@@ -14,15 +14,15 @@ import numpy as np
 import sympy as sp
 from scipy import special
 
-from codegen.averages import Array, compiled
-from codegen.bayes_coupled import SCRAMBLES, CoupledChannel
-from codegen.bayes_label import Overlaps
-from codegen.bayes_own import OwnChannel
-from codegen.bayes_rates import Evaluator, Rates, TooFine
-from theory.bayes import ENTROPY, BayesSystem
-from theory.lengths import Lengths
-from theory.model import ALPHA, BLOCKS, NOISE, QH, Q, V
-from theory.population import A
+from replicode.codegen.averages import Array, compiled
+from replicode.codegen.bayes_coupled import SCRAMBLES, CoupledChannel
+from replicode.codegen.bayes_label import Overlaps
+from replicode.codegen.bayes_own import OwnChannel
+from replicode.codegen.bayes_rates import Evaluator, Rates, TooFine
+from replicode.theory.bayes import ENTROPY, BayesSystem
+from replicode.theory.lengths import Lengths
+from replicode.theory.model import ALPHA, BLOCKS, NOISE, QH, Q, V
+from replicode.theory.population import A
 
 COARSE, FINE = 0.6, 1.2
 LEVELS = (COARSE, 0.75, 0.95, FINE, 1.5)

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.interpolate import make_interp_spline
 
-from codegen.averages import Array
-from codegen.bayes_keys import KeyNodes, sampled_keys, symmetric_lattice
-from codegen.bayes_label import LabelLaw, LabelNodes, Overlaps
-from codegen.bayes_location import Weights, combined, tables
-from codegen.bayes_rates import DEGREE, LOG_STEP, TABLE_STEP, Rates, TooFine
-from theory.bayes import BayesSystem
-from theory.lengths import Lengths
+from replicode.codegen.averages import Array
+from replicode.codegen.bayes_keys import KeyNodes, sampled_keys, symmetric_lattice
+from replicode.codegen.bayes_label import LabelLaw, LabelNodes, Overlaps
+from replicode.codegen.bayes_location import Weights, combined, tables
+from replicode.codegen.bayes_rates import DEGREE, LOG_STEP, TABLE_STEP, Rates, TooFine
+from replicode.theory.bayes import BayesSystem
+from replicode.theory.lengths import Lengths
 
 _KEY_STEP = 0.9
 _MOST_NODES = 2000

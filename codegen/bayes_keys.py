@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from codegen.averages import Array
-from codegen.runtime.nodes import sobol
+from replicode.codegen.averages import Array
+from replicode.codegen.runtime.nodes import sobol
 
 
 class KeyNodes(NamedTuple):

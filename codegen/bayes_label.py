@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codegen.averages import Array, Numeric, compiled
-from theory.bayes import GAP, SPREAD, BayesSystem
-from theory.model import NOISE, Q, V
+from replicode.codegen.averages import Array, Numeric, compiled
+from replicode.theory.bayes import GAP, SPREAD, BayesSystem
+from replicode.theory.model import NOISE, Q, V
 
 _REACH = 9.0
 _LABEL_STEP = 0.35

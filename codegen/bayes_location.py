@@ -15,11 +15,11 @@ import sympy as sp
 from numpy.typing import NDArray
 from scipy import special
 
-from codegen.averages import Array, Signed, compiled, gauss_panels, signed
-from theory.bayes import THRESHOLD, W_CHI, BayesSystem
-from theory.errors import Refusal
-from theory.model import NU, Q, V
-from theory.nodes import L, X
+from replicode.codegen.averages import Array, Signed, compiled, gauss_panels, signed
+from replicode.theory.bayes import THRESHOLD, W_CHI, BayesSystem
+from replicode.theory.errors import Refusal
+from replicode.theory.model import NU, Q, V
+from replicode.theory.nodes import L, X
 
 _REACH = 9.0
 _STEP = 0.35

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.interpolate import BSpline, make_interp_spline
 
-from codegen.averages import Array
-from codegen.bayes_label import LabelLaw, Overlaps
-from codegen.bayes_rates import DEGREE, HIGH, LOG_STEP, LOW, TABLE_STEP, Rates
-from codegen.bayes_weight import OwnWeight
-from theory.bayes import BayesSystem
-from theory.errors import Refusal
-from theory.lengths import Lengths
+from replicode.codegen.averages import Array
+from replicode.codegen.bayes_label import LabelLaw, Overlaps
+from replicode.codegen.bayes_rates import DEGREE, HIGH, LOG_STEP, LOW, TABLE_STEP, Rates
+from replicode.codegen.bayes_weight import OwnWeight
+from replicode.theory.bayes import BayesSystem
+from replicode.theory.errors import Refusal
+from replicode.theory.lengths import Lengths
 
 _REACH = 9.0
 _DEPTH = 42.0

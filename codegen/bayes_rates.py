@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from codegen.averages import Array
-from codegen.bayes_label import Overlaps
+from replicode.codegen.averages import Array
+from replicode.codegen.bayes_label import Overlaps
 
 LOG_STEP = 0.35  # the integrands are analytic in log s in a strip of half width pi/2
 LOW, HIGH = 38.0, 35.0

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import sympy as sp
 
-from codegen.averages import Array, compiled, gauss_panels, signed
-from codegen.bayes_label import Overlaps
-from theory.bayes import W_CHI, BayesSystem
-from theory.errors import Refusal
-from theory.model import NU, Q
-from theory.nodes import X
+from replicode.codegen.averages import Array, compiled, gauss_panels, signed
+from replicode.codegen.bayes_label import Overlaps
+from replicode.theory.bayes import W_CHI, BayesSystem
+from replicode.theory.errors import Refusal
+from replicode.theory.model import NU, Q
+from replicode.theory.nodes import X
 
 _SCAN = np.linspace(-60.0, 60.0, 24001)
 _DEPTH = 60.0

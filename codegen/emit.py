@@ -17,20 +17,31 @@ from types import ModuleType
 
 import sympy as sp
 
-from codegen.ir import IR_VERSION, Kernel, Output
-from codegen.loading import load_source
-from codegen.lower import KernelIR, lower, parameter_symbol
-from codegen.pair import expansion_program
-from codegen.printer import numpy_source
-from codegen.unrolled import UNROLLED_TOKENS, StraightLine, Value, flattened, row_symbol, unrolled
-from theory.curvature import Curvature, derivable, derive_curvature, second_rate_symbol
-from theory.errors import InputError, Refusal
-from theory.gaussian import FieldLaw
-from theory.kinks import kink_points
-from theory.location import Location
-from theory.model import ALPHA, BLOCKS, CHI_STAR, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, RESIDUAL, Y
-from theory.nodes import L, X
-from theory.population import (
+from replicode.codegen.ir import IR_VERSION, Kernel, Output
+from replicode.codegen.loading import load_source
+from replicode.codegen.lower import KernelIR, lower, parameter_symbol
+from replicode.codegen.pair import expansion_program
+from replicode.codegen.printer import numpy_source
+from replicode.codegen.unrolled import UNROLLED_TOKENS, StraightLine, Value, flattened, row_symbol, unrolled
+from replicode.theory.curvature import Curvature, derivable, derive_curvature, second_rate_symbol
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.gaussian import FieldLaw
+from replicode.theory.kinks import kink_points
+from replicode.theory.location import Location
+from replicode.theory.model import (
+    ALPHA,
+    BLOCKS,
+    CHI_STAR,
+    CONJUGATES,
+    LAMBDAS,
+    NOISE,
+    NU,
+    ORDER_PARAMETERS,
+    RESIDUAL,
+    Y,
+)
+from replicode.theory.nodes import L, X
+from replicode.theory.population import (
     BIAS_IDLE,
     CHI_EPS,
     CHI_IDLE,
@@ -42,9 +53,9 @@ from theory.population import (
     PopulationRisk,
     population_risk,
 )
-from theory.saddle import HIDDEN, IDLE, ChannelAverage, SaddleSystem, conjugate_of, rate_symbol
-from theory.stability import RESPONSES, stability_matrix
-from theory.tokens import Definition, OuterProducts
+from replicode.theory.saddle import HIDDEN, IDLE, ChannelAverage, SaddleSystem, conjugate_of, rate_symbol
+from replicode.theory.stability import RESPONSES, stability_matrix
+from replicode.theory.tokens import Definition, OuterProducts
 
 RUNTIME = (
     "nodes",
@@ -232,7 +243,7 @@ def _imports(runtime: Sequence[str]) -> str:
         for node in ast.parse(_runtime_text(name)).body:
             if not isinstance(node, ast.Import | ast.ImportFrom):
                 continue
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("codegen."):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("replicode."):
                 continue
             line = ast.unparse(node)
             (others if "numpy" in line or "scipy" in line else standard).add(line)
@@ -703,7 +714,7 @@ def _runtime_names(system: SaddleSystem) -> tuple[str, ...]:
 
 
 def _runtime_text(name: str) -> str:
-    return files("codegen.runtime").joinpath(f"{name}.py").read_text(encoding="utf-8")
+    return files("replicode.codegen.runtime").joinpath(f"{name}.py").read_text(encoding="utf-8")
 
 
 def _runtime(name: str) -> str:

@@ -17,15 +17,15 @@ from pathlib import Path
 import sympy as sp
 from sympy.printing.precedence import PRECEDENCE
 
-from codegen.emit import EXPANSION, channel_monomials, first_token, straight_line
-from codegen.ir import Kernel, Output
-from codegen.lower import lower, parameter_symbol
-from codegen.native import FLAGS, compiler
-from codegen.printer import NumpyPrinter
-from codegen.unrolled import UNROLLED_TOKENS, StraightLine, row_symbol, unrolled
-from theory.errors import InputError
-from theory.saddle import SaddleSystem
-from theory.tokens import Definition, OuterProducts
+from replicode.codegen.emit import EXPANSION, channel_monomials, first_token, straight_line
+from replicode.codegen.ir import Kernel, Output
+from replicode.codegen.lower import lower, parameter_symbol
+from replicode.codegen.native import FLAGS, compiler
+from replicode.codegen.printer import NumpyPrinter
+from replicode.codegen.unrolled import UNROLLED_TOKENS, StraightLine, row_symbol, unrolled
+from replicode.theory.errors import InputError
+from replicode.theory.saddle import SaddleSystem
+from replicode.theory.tokens import Definition, OuterProducts
 
 KERNELS = ("loss", "gradient", "hessian", EXPANSION, "curvatures")
 _FUNCTIONS = {
@@ -101,7 +101,7 @@ def c_source(system: SaddleSystem) -> str:
     defines = "\n".join(f"#define {name} {value}" for name, value in constants.items())
     nodes = [_node_function(system, kernels[name], ir.parameters, tokens) for name in KERNELS]
     loops = [_array_function(kernels[name]) for name in KERNELS if name != EXPANSION]
-    runtime = files("codegen.runtime").joinpath("fast.c").read_text(encoding="utf-8")
+    runtime = files("replicode.codegen.runtime").joinpath("fast.c").read_text(encoding="utf-8")
     head, _, tail = runtime.partition("/* kernels */\n")
     return "\n\n".join([defines, head.strip(), *nodes, *loops, _moments(system, tokens), tail.strip()]) + "\n"
 

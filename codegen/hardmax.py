@@ -2,7 +2,7 @@
 
 A is L E[f_0 prod f_i 1(token 0 has the largest chi*)]: the other tokens are averaged up to a threshold by cumulative
 Gauss-Legendre integration, and the threshold is integrated over last. Inverse powers of sums are Laplace integrals as
-in `codegen.averages`.
+in `replicode.codegen.averages`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sympy as sp
 from numpy.polynomial import legendre
 from scipy import special
 
-from codegen.averages import (
+from replicode.codegen.averages import (
     PANEL_NODES,
     SCAN,
     Array,
@@ -27,7 +27,7 @@ from codegen.averages import (
     roughest,
     signed,
 )
-from theory.sequence import Product
+from replicode.theory.sequence import Product
 
 _RESIDUAL_STEP = 0.5
 _REACH = 9.0

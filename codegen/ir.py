@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from theory.tokens import Definition, OuterProducts
+from replicode.theory.tokens import Definition, OuterProducts
 
 IR_VERSION = 1
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from codegen.ir import Kernel, Output, rebuilt
-from codegen.stable import StableForm, fused, stabilised
-from theory.activation import Activation, TokenForm
-from theory.channel import U
-from theory.errors import InputError
-from theory.kinks import piecewise
-from theory.model import RESIDUAL, V, Y
-from theory.nodes import L, W, X
-from theory.saddle import SaddleSystem, loss_derivatives
-from theory.tokens import Definition, StagedDerivatives, staged_derivatives
+from replicode.codegen.ir import Kernel, Output, rebuilt
+from replicode.codegen.stable import StableForm, fused, stabilised
+from replicode.theory.activation import Activation, TokenForm
+from replicode.theory.channel import U
+from replicode.theory.errors import InputError
+from replicode.theory.kinks import piecewise
+from replicode.theory.model import RESIDUAL, V, Y
+from replicode.theory.nodes import L, W, X
+from replicode.theory.saddle import SaddleSystem, loss_derivatives
+from replicode.theory.tokens import Definition, StagedDerivatives, staged_derivatives
 
 GAIN = sp.Symbol("gain", real=True)
 Named = list[tuple[sp.Symbol, sp.Expr]]

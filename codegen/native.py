@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from theory.errors import InputError
+from replicode.theory.errors import InputError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _POINTER = ctypes.POINTER(ctypes.c_double)

@@ -12,8 +12,8 @@ import mpmath
 import sympy as sp
 from mpmath import mpf
 
-from codegen.ir import Kernel
-from theory.nodes import (
+from replicode.codegen.ir import Kernel
+from replicode.theory.nodes import (
     erfc,
     erfc_mantissa,
     erfcx,
@@ -26,7 +26,7 @@ from theory.nodes import (
     step,
     tanh,
 )
-from theory.tokens import OuterProducts
+from replicode.theory.tokens import OuterProducts
 
 Scalars = Mapping[sp.Symbol, mpf]
 Tokens = Mapping[sp.Symbol, Sequence[mpf]]

@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 import sympy as sp
 
-from codegen.ir import Kernel, Output
-from codegen.lower import field_outputs, gain_definition, kernel_of, parameter_symbol, shorter, stable_form
-from codegen.unrolled import Lines, StraightLine, row_symbol, unrolled
-from theory.activation import Activation
-from theory.channel import N, U
-from theory.nodes import W
-from theory.properties import at_tokens, in_exponentials, proved_zero
-from theory.saddle import SaddleSystem
-from theory.tokens import Definition
+from replicode.codegen.ir import Kernel, Output
+from replicode.codegen.lower import field_outputs, gain_definition, kernel_of, parameter_symbol, shorter, stable_form
+from replicode.codegen.unrolled import Lines, StraightLine, row_symbol, unrolled
+from replicode.theory.activation import Activation
+from replicode.theory.channel import N, U
+from replicode.theory.nodes import W
+from replicode.theory.properties import at_tokens, in_exponentials, proved_zero
+from replicode.theory.saddle import SaddleSystem
+from replicode.theory.tokens import Definition
 
 PAIR = 2
 VALUE_GAP, SIGMA_GAP, RATE, MOVE, SLOPE = sp.symbols("value_gap sigma_gap rate move slope", real=True)

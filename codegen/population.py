@@ -15,17 +15,17 @@ import numpy as np
 import sympy as sp
 from scipy import optimize
 
-from codegen.averages import Array, Evaluator, Law, compiled
-from codegen.hardmax import HardEvaluator
-from codegen.sampled import SampledAverages
-from theory.activation import Activation
-from theory.errors import Refusal
-from theory.lengths import Lengths
-from theory.model import NU
-from theory.nodes import L
-from theory.properties import properties, row_sum
-from theory.sequence import WeightedAverages, at_teacher, weighted_averages
-from theory.task import Task
+from replicode.codegen.averages import Array, Evaluator, Law, compiled
+from replicode.codegen.hardmax import HardEvaluator
+from replicode.codegen.sampled import SampledAverages
+from replicode.theory.activation import Activation
+from replicode.theory.errors import Refusal
+from replicode.theory.lengths import Lengths
+from replicode.theory.model import NU
+from replicode.theory.nodes import L
+from replicode.theory.properties import properties, row_sum
+from replicode.theory.sequence import WeightedAverages, at_teacher, weighted_averages
+from replicode.theory.task import Task
 
 COARSE, CHECK, FINE = 0.5, 0.75, 1.0
 Averages = Callable[[float, float, Mapping[sp.Symbol, float], float], tuple[float, float]]

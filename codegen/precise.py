@@ -20,14 +20,14 @@ import numpy as np
 import sympy as sp
 from mpmath import mpf
 
-from codegen.lower import lower, parameter_symbol
-from codegen.precise_kernel import Number, Numbers, Outers, Program, double_arrays
-from theory.errors import Refusal
-from theory.gaussian import FieldLaw
-from theory.model import ALPHA, BLOCKS, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, V, Y
-from theory.nodes import L
-from theory.population import A, B, population_risk
-from theory.saddle import ENVELOPE, HIDDEN, IDLE, SaddleSystem, conjugate_of, rate_symbol
+from replicode.codegen.lower import lower, parameter_symbol
+from replicode.codegen.precise_kernel import Number, Numbers, Outers, Program, double_arrays
+from replicode.theory.errors import Refusal
+from replicode.theory.gaussian import FieldLaw
+from replicode.theory.model import ALPHA, BLOCKS, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, V, Y
+from replicode.theory.nodes import L
+from replicode.theory.population import A, B, population_risk
+from replicode.theory.saddle import ENVELOPE, HIDDEN, IDLE, SaddleSystem, conjugate_of, rate_symbol
 
 LARGEST_DIMENSION = 3
 LARGEST_NODES = 2_000_000

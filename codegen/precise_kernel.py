@@ -20,8 +20,8 @@ import sympy as sp
 from mpmath import mpf
 from scipy import special
 
-from codegen.ir import Kernel
-from theory.tokens import OuterProducts
+from replicode.codegen.ir import Kernel
+from replicode.theory.tokens import OuterProducts
 
 Number = Any
 Functions = Mapping[str, Callable[..., Number]]

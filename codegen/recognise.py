@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import sympy as sp
 
-from theory.nodes import X, erfc, erfcx, log_ndtr, sigmoid, softplus, tanh
+from replicode.theory.nodes import X, erfc, erfcx, log_ndtr, sigmoid, softplus, tanh
 
 Rule = Callable[[sp.Expr], sp.Expr | None]
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import sympy as sp
 
-from codegen.averages import Array, Law, compiled
-from codegen.runtime.nodes import lattice, level_count, sobol
-from theory.activation import Activation, TokenForm
-from theory.model import NU
-from theory.nodes import L, X
-from theory.task import Task
+from replicode.codegen.averages import Array, Law, compiled
+from replicode.codegen.runtime.nodes import lattice, level_count, sobol
+from replicode.theory.activation import Activation, TokenForm
+from replicode.theory.model import NU
+from replicode.theory.nodes import L, X
+from replicode.theory.task import Task
 
 _LATTICE_DIMENSIONS = 6
 _SOBOL_LOG2 = 14

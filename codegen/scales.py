@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import sympy as sp
 
-from theory.nodes import (
+from replicode.theory.nodes import (
     X,
     erfc,
     erfc_mantissa,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from codegen.recognise import recognised
-from codegen.scales import factored, has_carriers, linear, product, released, scaled, settled, square
-from theory.activation import TokenForm
-from theory.nodes import L, X
-from theory.tokens import Definition
+from replicode.codegen.recognise import recognised
+from replicode.codegen.scales import factored, has_carriers, linear, product, released, scaled, settled, square
+from replicode.theory.activation import TokenForm
+from replicode.theory.nodes import L, X
+from replicode.theory.tokens import Definition
 
 _INVERSE = sp.Symbol("inverse_scale", positive=True)
 _TERM = sp.Symbol("term", positive=True)

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 import sympy as sp
 
-from codegen.ir import Kernel, Output
-from theory.tokens import Definition, OuterProducts
+from replicode.codegen.ir import Kernel, Output
+from replicode.theory.tokens import Definition, OuterProducts
 
 UNROLLED_TOKENS = 4
 LARGEST_LEAD = 700  # of an exponent over another's: exp of it is finite, and the other's share below rounding

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "activation": "theory.activation",
-    "register": "theory.activation",
-    "registered": "theory.activation",
-    "Activation": "theory.activation",
-    "Model": "theory.model",
-    "InputError": "theory.errors",
-    "Refusal": "theory.errors",
-    "ReplicodeError": "theory.errors",
+    "activation": "replicode.theory.activation",
+    "register": "replicode.theory.activation",
+    "registered": "replicode.theory.activation",
+    "Activation": "replicode.theory.activation",
+    "Model": "replicode.theory.model",
+    "InputError": "replicode.theory.errors",
+    "Refusal": "replicode.theory.errors",
+    "ReplicodeError": "replicode.theory.errors",
     "derive": "replicode.api",
-    "generate": "codegen.emit",
+    "generate": "replicode.codegen.emit",
     "population": "replicode.population_level",
     "bayes": "replicode.bayes_level",
     "figure": "replicode.figures",
@@ -32,21 +32,21 @@ _HOMES = {
 __all__ = sorted(_HOMES)
 
 if TYPE_CHECKING:
-    from codegen.emit import generate as generate
     from replicode.api import derive as derive
     from replicode.api import solve as solve
     from replicode.api import validate as validate
     from replicode.bayes_level import bayes as bayes
+    from replicode.codegen.emit import generate as generate
     from replicode.figures import figure as figure
     from replicode.population_level import population as population
-    from theory.activation import Activation as Activation
-    from theory.activation import activation as activation
-    from theory.activation import register as register
-    from theory.activation import registered as registered
-    from theory.errors import InputError as InputError
-    from theory.errors import Refusal as Refusal
-    from theory.errors import ReplicodeError as ReplicodeError
-    from theory.model import Model as Model
+    from replicode.theory.activation import Activation as Activation
+    from replicode.theory.activation import activation as activation
+    from replicode.theory.activation import register as register
+    from replicode.theory.activation import registered as registered
+    from replicode.theory.errors import InputError as InputError
+    from replicode.theory.errors import Refusal as Refusal
+    from replicode.theory.errors import ReplicodeError as ReplicodeError
+    from replicode.theory.model import Model as Model
 
 
 def __getattr__(name: str) -> Any:

@@ -11,15 +11,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from replicode.cache import cached
-from theory.errors import InputError, Refusal
-from theory.lengths import Lengths, lengths
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.lengths import Lengths, lengths
 
 if TYPE_CHECKING:
-    from theory.activation import Activation
-    from theory.model import Model
-    from theory.saddle import SaddleSystem
-    from theory.task import Task
-    from validation.report import Report
+    from replicode.theory.activation import Activation
+    from replicode.theory.model import Model
+    from replicode.theory.saddle import SaddleSystem
+    from replicode.theory.task import Task
+    from replicode.validation.report import Report
 
 BACKENDS = ("numpy", "fast")
 DOUBLE_DIGITS = 12
@@ -37,7 +37,7 @@ def derive(
     model: Model | None = None,
 ) -> SaddleSystem:
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution."""
-    from theory.saddle import derive as derive_system
+    from replicode.theory.saddle import derive as derive_system
 
     return derive_system(act, task, tokens, model)
 
@@ -59,10 +59,10 @@ def module_for(
 
 def _compiled(act: str | Activation, task: str | Task, tokens: Lengths, source: str) -> ModuleType:
     """The module with compiled loops, cached for this compiler and processor."""
-    from codegen.native import machine
+    from replicode.codegen.native import machine
 
     def build() -> dict[str, Any]:
-        from codegen.fast import c_source, compiled
+        from replicode.codegen.fast import c_source, compiled
 
         system = derive(act, task, tokens)
         library = base64.b64encode(compiled(c_source(system))).decode()
@@ -87,7 +87,7 @@ def _described(thing: object) -> object:
     import sympy as sp
 
     if callable(thing):
-        from theory.activation import activation
+        from replicode.theory.activation import activation
 
         thing = activation(thing)
 
@@ -98,7 +98,7 @@ def _described(thing: object) -> object:
 
 
 def _build(act: str | Activation, task: str | Task, tokens: Lengths) -> dict[str, Any]:
-    from codegen.emit import generate
+    from replicode.codegen.emit import generate
 
     system = derive(act, task, tokens)
     module = generate(system)
@@ -112,14 +112,14 @@ def _build(act: str | Activation, task: str | Task, tokens: Lengths) -> dict[str
 
 @lru_cache(maxsize=32)
 def _loaded(source: str, name: str = "generated") -> ModuleType:
-    from codegen.loading import load_source
+    from replicode.codegen.loading import load_source
 
     return load_source(source, f"replicode_{name}_{hashlib.sha256(source.encode()).hexdigest()[:16]}")
 
 
 @lru_cache(maxsize=32)
 def _accelerated(source: str, library: str) -> ModuleType:
-    from codegen.native import accelerated
+    from replicode.codegen.native import accelerated
 
     module: ModuleType = accelerated(_loaded(source, "fast"), base64.b64decode(library))
     return module
@@ -256,11 +256,11 @@ def derivation_of(
             population_derivation,
             stability_derivation,
         )
-        from theory.activation import activation
-        from theory.bayes import derive_bayes
-        from theory.population import derive_population
-        from theory.stability import derive_stability
-        from theory.task import task as task_of
+        from replicode.theory.activation import activation
+        from replicode.theory.bayes import derive_bayes
+        from replicode.theory.population import derive_population
+        from replicode.theory.stability import derive_stability
+        from replicode.theory.task import task as task_of
 
         settled = activation(act, **parameters)
         if level == "bayes":
@@ -303,11 +303,11 @@ def validate(
     """Train attention at D/4, D/2 and D, extrapolate in 1/D and compare all seven quantities with the theory."""
     import numpy as np
 
-    from validation.controls import controls_of
-    from validation.experiment import report, run
-    from validation.measure import QUANTITIES
-    from validation.module import GeneratedAttention
-    from validation.report import Report
+    from replicode.validation.controls import controls_of
+    from replicode.validation.experiment import report, run
+    from replicode.validation.measure import QUANTITIES
+    from replicode.validation.module import GeneratedAttention
+    from replicode.validation.report import Report
 
     if not isinstance(dim, int) or dim < 40:
         raise InputError("dim", dim, "a whole number of at least 40")

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from codegen.bayes import BayesChannel, Branch, branches
-from theory.bayes import derive_bayes
-from theory.errors import InputError
-from theory.lengths import Lengths, lengths
-from theory.task import Task
-from theory.task import task as task_of
+from replicode.codegen.bayes import BayesChannel, Branch, branches
+from replicode.theory.bayes import derive_bayes
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.task import Task
+from replicode.theory.task import task as task_of
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from codegen.bayes import BayesChannel, Branch, branches
 from replicode.bayes_level import bayes_channel, check_alpha, equilibrium, is_hard
-from theory.errors import InputError
-from theory.lengths import Lengths
-from theory.task import Task
+from replicode.codegen.bayes import BayesChannel, Branch, branches
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import Lengths
+from replicode.theory.task import Task
 
 SCAN = 17
 RANGE_POINTS = 25

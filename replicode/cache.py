@@ -30,7 +30,7 @@ def cache_folder() -> Path:
 def program_digest() -> str:
     """Hash of the source that derives and generates, and of the SymPy version that it runs on."""
     digest = hashlib.sha256(_sympy_version().encode())
-    for package in ("theory", "codegen"):
+    for package in ("replicode.theory", "replicode.codegen"):
         spec = find_spec(package)
         root = Path(str(spec.origin)).parent if spec else Path()
         for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".c")):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from theory.limits import check_tokens
+from replicode.theory.limits import check_tokens
 
 if TYPE_CHECKING:
-    from theory.activation import Activation
-    from theory.task import Task
+    from replicode.theory.activation import Activation
+    from replicode.theory.task import Task
 
 FACTS = (
     "equivariant",
@@ -32,13 +32,13 @@ def check(
     act: str | Activation, task: str | Task = "spiked", tokens: int | None = None, **parameters: float
 ) -> dict[str, Any]:
     """Everything that `replicode check` reports, ready for JSON; what is undecided is None."""
-    from theory.activation import activation
-    from theory.analysis import analysis
-    from theory.domain import check_domain
-    from theory.language import unparse
-    from theory.nishimori import nishimori
-    from theory.task import task as setting_of
-    from validation.properties import outcomes, subject
+    from replicode.theory.activation import activation
+    from replicode.theory.analysis import analysis
+    from replicode.theory.domain import check_domain
+    from replicode.theory.language import unparse
+    from replicode.theory.nishimori import nishimori
+    from replicode.theory.task import task as setting_of
+    from replicode.validation.properties import outcomes, subject
 
     check_tokens(tokens)
     settled, setting = activation(act, **parameters), setting_of(task)

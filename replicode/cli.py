@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from theory.errors import InputError, Refusal, ReplicodeError
+from replicode.theory.errors import InputError, Refusal, ReplicodeError
 
 SCHEMA = 1
 
@@ -247,10 +247,10 @@ def _bayes_range(ends: tuple[float, float], output: str | None, as_json: bool, a
 @_json
 def generate(activation: str, task: str, tokens: str, output: str, parameters: dict[str, float], as_json: bool) -> None:
     """Write a standalone NumPy solver for an activation."""
-    from codegen.emit import generate as generated
     from replicode.api import derive as derived
-    from theory.activation import activation as settled
-    from theory.lengths import lengths
+    from replicode.codegen.emit import generate as generated
+    from replicode.theory.activation import activation as settled
+    from replicode.theory.lengths import lengths
 
     law = lengths(tokens)
     target = _writable(output)

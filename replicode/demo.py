@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from replicode.api import derivation_of, module_source, solve, validate
-from theory.errors import InputError
+from replicode.theory.errors import InputError
 
 ACTIVATIONS = {"softmax": "exp(x)/sum(exp(x))", "linear": "1 + x"}
 SETTING: dict[str, Any] = {"tokens": 2, "nu": 2.0, "noise": 0.3, "lambda_k": 1.0, "lambda_v": 1.0}

@@ -13,18 +13,18 @@ from typing import Any
 
 import sympy as sp
 
-from codegen.averages import compiled
-from codegen.population import Optimum, averager, bayes_gain, best
-from theory.activation import Activation, activation
-from theory.closed import closed_averages, hard_averages
-from theory.domain import check_domain
-from theory.errors import InputError
-from theory.lengths import Lengths, lengths
-from theory.model import NU
-from theory.nishimori import NishimoriCondition, nishimori
-from theory.nodes import L
-from theory.optimum import closed_optimum, limits
-from theory.task import Task, task
+from replicode.codegen.averages import compiled
+from replicode.codegen.population import Optimum, averager, bayes_gain, best
+from replicode.theory.activation import Activation, activation
+from replicode.theory.closed import closed_averages, hard_averages
+from replicode.theory.domain import check_domain
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.model import NU
+from replicode.theory.nishimori import NishimoriCondition, nishimori
+from replicode.theory.nodes import L
+from replicode.theory.optimum import closed_optimum, limits
+from replicode.theory.task import Task, task
 
 _LARGEST_NU = 1e4
 

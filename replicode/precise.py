@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from mpmath import mpf, nint, nstr, workdps
 
 from replicode.api import DOUBLE_DIGITS, FLOAT_DIGITS, call, derive
-from theory.errors import Refusal
+from replicode.theory.errors import Refusal
 
 if TYPE_CHECKING:
-    from theory.activation import Activation
-    from theory.lengths import Lengths
-    from theory.task import Task
+    from replicode.theory.activation import Activation
+    from replicode.theory.lengths import Lengths
+    from replicode.theory.task import Task
 
 _ROUGH = ("residual", "error", "replicon", "jump_weight", "folded_mass")
 
@@ -31,8 +31,8 @@ def precise_solution(
     digits: int,
 ) -> Any:
     """The module's Solution with numbers good to the digits asked for; floats as long as these hold them."""
-    from codegen.precise import GUARD, Physics, check_dimension, precise_saddle
-    from codegen.precise_kernel import decimal_numbers
+    from replicode.codegen.precise import GUARD, Physics, check_dimension, precise_saddle
+    from replicode.codegen.precise_kernel import decimal_numbers
 
     dimension = check_dimension(module, parameters)
     rough = call(module.solve, **setting, init=init, tol=10.0**-DOUBLE_DIGITS, **parameters)

@@ -14,21 +14,21 @@ from typing import Any
 
 import sympy as sp
 
-from theory.activation import Activation
-from theory.bayes import BayesSystem
-from theory.bayes_chain import bayes_chain, bayes_equations
-from theory.chain.activation import SIGMA_SIGMA, SIGMA_W
-from theory.chain.steps import population_chain
-from theory.channel import N, U
-from theory.model import BLOCKS, V
-from theory.nodes import L, TokenSum, X
-from theory.notation import is_plain, latex, meaning, parameter_symbols, tex, text
-from theory.optimum import excess_of
-from theory.population import PopulationSystem
-from theory.replica import Step
-from theory.saddle import Reduction, SaddleSystem
-from theory.stability import StabilitySystem
-from theory.tokens import Definition
+from replicode.theory.activation import Activation
+from replicode.theory.bayes import BayesSystem
+from replicode.theory.bayes_chain import bayes_chain, bayes_equations
+from replicode.theory.chain.activation import SIGMA_SIGMA, SIGMA_W
+from replicode.theory.chain.steps import population_chain
+from replicode.theory.channel import N, U
+from replicode.theory.model import BLOCKS, V
+from replicode.theory.nodes import L, TokenSum, X
+from replicode.theory.notation import is_plain, latex, meaning, parameter_symbols, tex, text
+from replicode.theory.optimum import excess_of
+from replicode.theory.population import PopulationSystem
+from replicode.theory.replica import Step
+from replicode.theory.saddle import Reduction, SaddleSystem
+from replicode.theory.stability import StabilitySystem
+from replicode.theory.tokens import Definition
 
 W_CHI = sp.Symbol("w_chi", real=True)
 Abbreviations = list[tuple[sp.Symbol, sp.Expr]]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from replicode.api import call
-from theory.errors import InputError
+from replicode.theory.errors import InputError
 
 QUICK: dict[str, Any] = {"dim": 120, "seeds": 8, "digits": 3}
 QUICK_NUS, QUICK_LAMBDAS = (0.5, 2.0), (0.02, 0.2, 2.0)
@@ -24,7 +24,7 @@ def run(
     **arguments: Any,
 ) -> dict[str, Any]:
     """Solve and train over the grid; the warnings name the points called stable that disagree."""
-    from validation.discrepancy import figure, scan
+    from replicode.validation.discrepancy import figure, scan
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

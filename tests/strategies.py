@@ -1,4 +1,4 @@
-"""The strategies of `validation.strategies`, the systems derived from what they draw, and direct values in mpmath.
+"""The strategies of validation/strategies.py, the systems derived from what they draw, and direct values in mpmath.
 
 `direct_sigma` reads the text with Python's own parser and sums over the tokens in a loop, so that it shares nothing
 with the language, the token algebra, lowering or the emitters that are compared with it.
@@ -12,11 +12,11 @@ from functools import cache
 import mpmath
 from mpmath import mpf
 
-from theory.activation import activation
-from theory.lengths import lengths
-from theory.properties import properties
-from theory.saddle import derive, loss_derivatives
-from validation.strategies import BUILT_IN, PARAMETERS, SMOOTH, activations, numbers, samples
+from replicode.theory.activation import activation
+from replicode.theory.lengths import lengths
+from replicode.theory.properties import properties
+from replicode.theory.saddle import derive, loss_derivatives
+from replicode.validation.strategies import BUILT_IN, PARAMETERS, SMOOTH, activations, numbers, samples
 
 __all__ = [
     "BUILT_IN",

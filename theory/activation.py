@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 import sympy as sp
 
-from theory.errors import InputError
-from theory.language import parse, unparse
-from theory.nodes import L, TokenSum, X
-from theory.vector import function_expression
+from replicode.theory.errors import InputError
+from replicode.theory.language import parse, unparse
+from replicode.theory.nodes import L, TokenSum, X
+from replicode.theory.vector import function_expression
 
 
 @dataclass(frozen=True)

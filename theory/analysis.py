@@ -16,11 +16,11 @@ import mpmath
 import sympy as sp
 from mpmath import mpf
 
-from theory.activation import Activation
-from theory.language import unparse
-from theory.nodes import TokenSum, X, relu, step
-from theory.numeric import Program, Undefined, random_scores, shown
-from theory.properties import (
+from replicode.theory.activation import Activation
+from replicode.theory.language import unparse
+from replicode.theory.nodes import TokenSum, X, relu, step
+from replicode.theory.numeric import Program, Undefined, random_scores, shown
+from replicode.theory.properties import (
     DIGITS,
     ZERO,
     Claim,

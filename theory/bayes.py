@@ -14,17 +14,17 @@ from functools import lru_cache
 
 import sympy as sp
 
-from theory.activation import Activation
-from theory.errors import InputError, Refusal
-from theory.expectation import closed_form
-from theory.gaussian import FieldLaw
-from theory.model import ALPHA, BLOCKS, CHI_STAR, NOISE, QH, M, Q, V, Y, token_law
-from theory.nodes import X, step
-from theory.population import A
-from theory.properties import properties
-from theory.sequence import InversePower, weighted_averages
-from theory.special import normal_density
-from theory.task import Task, task
+from replicode.theory.activation import Activation
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.expectation import closed_form
+from replicode.theory.gaussian import FieldLaw
+from replicode.theory.model import ALPHA, BLOCKS, CHI_STAR, NOISE, QH, M, Q, V, Y, token_law
+from replicode.theory.nodes import X, step
+from replicode.theory.population import A
+from replicode.theory.properties import properties
+from replicode.theory.sequence import InversePower, weighted_averages
+from replicode.theory.special import normal_density
+from replicode.theory.task import Task, task
 
 W_CHI, W_Z = sp.Symbol("w_chi", real=True), sp.Symbol("w_z", real=True)
 SPREAD = sp.Symbol("V_y", positive=True)
@@ -146,7 +146,7 @@ def _matched_law() -> FieldLaw:
 
 
 def _location_weight(setting: Task) -> LocationWeight:
-    """The weight factorised over the tokens, by the Laplace integrals of `theory.sequence`."""
+    """The weight factorised over the tokens, by the Laplace integrals of `replicode.theory.sequence`."""
     invariant = bool(properties(Activation("weight", setting.weight)).shift_invariant)
     if setting.gaussian:
         return LocationWeight(sp.S.One, sp.exp(setting.log_weight), sp.S.One, None, invariant)

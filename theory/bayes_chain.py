@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sympy as sp
 
-from theory.bayes import GAP, SPREAD, W_CHI, BayesSystem
-from theory.expectation import closed_form
-from theory.model import ALPHA, BLOCKS, NOISE, QH, Q, V
-from theory.nodes import X
-from theory.notation import average
-from theory.population import A
-from theory.replica import Step
+from replicode.theory.bayes import GAP, SPREAD, W_CHI, BayesSystem
+from replicode.theory.expectation import closed_form
+from replicode.theory.model import ALPHA, BLOCKS, NOISE, QH, Q, V
+from replicode.theory.nodes import X
+from replicode.theory.notation import average
+from replicode.theory.population import A
+from replicode.theory.replica import Step
 
 SLOPES = {b: sp.Symbol(f"dlogZ_{b}", real=True) for b in BLOCKS}
 

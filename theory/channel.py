@@ -11,7 +11,7 @@ from functools import cache
 
 import sympy as sp
 
-from theory.model import RESIDUAL, Model, V, Y
+from replicode.theory.model import RESIDUAL, Model, V, Y
 
 U = sp.Symbol("U", real=True)
 N = sp.Symbol("N", nonnegative=True)

@@ -20,10 +20,10 @@ from itertools import combinations_with_replacement
 
 import sympy as sp
 
-from theory.errors import Refusal
-from theory.gaussian import FieldLaw
-from theory.model import BLOCKS, CONJUGATES, ORDER_PARAMETERS, M, Q, V, Y
-from theory.saddle import (
+from replicode.theory.errors import Refusal
+from replicode.theory.gaussian import FieldLaw
+from replicode.theory.model import BLOCKS, CONJUGATES, ORDER_PARAMETERS, M, Q, V, Y
+from replicode.theory.saddle import (
     ENVELOPE,
     HIDDEN,
     IDLE,

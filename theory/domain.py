@@ -17,10 +17,10 @@ import mpmath
 import sympy as sp
 from mpmath import mpf
 
-from theory.activation import Activation
-from theory.errors import InputError
-from theory.nodes import L, TokenSum
-from theory.numeric import Program, Undefined, random_scores, shown, zero_along
+from replicode.theory.activation import Activation
+from replicode.theory.errors import InputError
+from replicode.theory.nodes import L, TokenSum
+from replicode.theory.numeric import Program, Undefined, random_scores, shown, zero_along
 
 _DIGITS = 40
 _TOKENS = (2, 3)

@@ -15,11 +15,11 @@ import mpmath
 import sympy as sp
 from mpmath import mpf
 
-from theory.errors import InputError, Refusal
-from theory.nodes import sigmoid, softplus, step
-from theory.rules import Divergent, gaussian_mean
-from theory.special import bivariate_normal_cdf_value, normal_density, owens_t_value
-from theory.terms import KINKED, READINGS, Open, Reader, addends
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.nodes import sigmoid, softplus, step
+from replicode.theory.rules import Divergent, gaussian_mean
+from replicode.theory.special import bivariate_normal_cdf_value, normal_density, owens_t_value
+from replicode.theory.terms import KINKED, READINGS, Open, Reader, addends
 
 Law = tuple[tuple[sp.Symbol, sp.Expr, sp.Expr], ...]
 

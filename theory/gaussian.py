@@ -12,8 +12,8 @@ from functools import cache
 
 import sympy as sp
 
-from theory.errors import Refusal
-from theory.nodes import X
+from replicode.theory.errors import Refusal
+from replicode.theory.nodes import X
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import sympy as sp
 
-from theory.activation import Activation, TokenForm
-from theory.errors import Refusal
-from theory.language import unparse
-from theory.nodes import TokenSum, X, relu
-from theory.properties import kinked_arguments
+from replicode.theory.activation import Activation, TokenForm
+from replicode.theory.errors import Refusal
+from replicode.theory.language import unparse
+from replicode.theory.nodes import TokenSum, X, relu
+from replicode.theory.properties import kinked_arguments
 
 _SOLVED = "kinks are solved for where they are those of abs and relu of something linear in the token's own score"
 

@@ -20,8 +20,8 @@ from typing import NoReturn
 import sympy as sp
 from sympy.printing.str import StrPrinter
 
-from theory.errors import InputError, LanguageError
-from theory.nodes import L, TokenSum, X, relu, sigmoid, softplus
+from replicode.theory.errors import InputError, LanguageError
+from replicode.theory.nodes import L, TokenSum, X, relu, sigmoid, softplus
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 20

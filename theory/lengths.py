@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from theory.errors import InputError
-from theory.limits import MAX_TOKENS, check_tokens
+from replicode.theory.errors import InputError
+from replicode.theory.limits import MAX_TOKENS, check_tokens
 
 _SUM_TOLERANCE = 1e-9
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from theory.errors import InputError
+from replicode.theory.errors import InputError
 
 MAX_TOKENS = 64
 

@@ -13,10 +13,10 @@ from typing import Literal
 
 import sympy as sp
 
-from theory.errors import InputError, Refusal
-from theory.nodes import TokenSum, X
-from theory.properties import kinked_arguments
-from theory.task import Task
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.nodes import TokenSum, X
+from replicode.theory.properties import kinked_arguments
+from replicode.theory.task import Task
 
 Kind = Literal["gaussian", "own", "ranked", "normalised"]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from theory.errors import Refusal
-from theory.gaussian import FieldLaw
+from replicode.theory.errors import Refusal
+from replicode.theory.gaussian import FieldLaw
 
 RESIDUAL = sp.Symbol("r", real=True)
 THETA = sp.Symbol("theta", real=True)

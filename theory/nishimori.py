@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from theory.activation import Activation
-from theory.nodes import X
-from theory.properties import at_tokens, row_sum, vanishes
-from theory.task import Task
+from replicode.theory.activation import Activation
+from replicode.theory.nodes import X
+from replicode.theory.properties import at_tokens, row_sum, vanishes
+from replicode.theory.task import Task
 
 _LARGEST_ORDER = 4
 

@@ -16,7 +16,7 @@ import sympy as sp
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.str import StrPrinter
 
-from theory.nodes import erfc, erfcx, ierfcx, log_ndtr, relu, sigmoid, softplus, step
+from replicode.theory.nodes import erfc, erfcx, ierfcx, log_ndtr, relu, sigmoid, softplus, step
 
 _NAMES: dict[str, tuple[str, str]] = {
     "alpha": (r"\alpha", "samples per dimension N/D"),

@@ -13,7 +13,7 @@ import mpmath
 import sympy as sp
 from mpmath import mpf
 
-from theory.nodes import L, TokenSum, X, erfc, relu, sigmoid, softplus, step
+from replicode.theory.nodes import L, TokenSum, X, erfc, relu, sigmoid, softplus, step
 
 CONSTANT_DIGITS = 160
 LARGEST_BITS = 3000

@@ -14,12 +14,12 @@ from fractions import Fraction
 
 import sympy as sp
 
-from theory.activation import Activation
-from theory.closed import Overlaps, closed_averages, hard_averages
-from theory.model import NOISE, NU, M, Q
-from theory.nodes import L
-from theory.population import B
-from theory.task import Task
+from replicode.theory.activation import Activation
+from replicode.theory.closed import Overlaps, closed_averages, hard_averages
+from replicode.theory.model import NOISE, NU, M, Q
+from replicode.theory.nodes import L
+from replicode.theory.population import B
+from replicode.theory.task import Task
 
 _SIZE = sp.Symbol("size", positive=True)
 _ROOT_NU = sp.Symbol("root_nu", nonnegative=True)

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from theory.activation import Activation, activation
-from theory.closed import ClosedAverages, closed_averages
-from theory.domain import check_domain
-from theory.gaussian import FieldLaw
-from theory.limits import check_tokens
-from theory.model import CHI_STAR, NOISE, Z_STAR, M, Q
-from theory.nodes import L
-from theory.properties import properties
-from theory.saddle import Reduction, reductions
-from theory.task import Task, task
+from replicode.theory.activation import Activation, activation
+from replicode.theory.closed import ClosedAverages, closed_averages
+from replicode.theory.domain import check_domain
+from replicode.theory.gaussian import FieldLaw
+from replicode.theory.limits import check_tokens
+from replicode.theory.model import CHI_STAR, NOISE, Z_STAR, M, Q
+from replicode.theory.nodes import L
+from replicode.theory.properties import properties
+from replicode.theory.saddle import Reduction, reductions
+from replicode.theory.task import Task, task
 
 K_VSTAR = sp.Symbol("k_vstar", real=True)
 V_KSTAR = sp.Symbol("v_kstar", real=True)

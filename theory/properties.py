@@ -16,10 +16,10 @@ import mpmath
 import sympy as sp
 from mpmath import mpf
 
-from theory.activation import Activation
-from theory.language import _budget, _Exhausted
-from theory.nodes import L, TokenSum, X, relu, sigmoid, softplus, step
-from theory.numeric import Program, Undefined, random_scores, shown, zero_along
+from replicode.theory.activation import Activation
+from replicode.theory.language import _budget, _Exhausted
+from replicode.theory.nodes import L, TokenSum, X, relu, sigmoid, softplus, step
+from replicode.theory.numeric import Program, Undefined, random_scores, shown, zero_along
 
 DIGITS = 80
 ZERO = mpf(10) ** -50

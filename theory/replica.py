@@ -13,7 +13,7 @@ from functools import cache
 
 import sympy as sp
 
-from theory.model import BLOCKS, LAMBDA, LAMBDAS, MH, QH, VH, M, Model, Q, V
+from replicode.theory.model import BLOCKS, LAMBDA, LAMBDAS, MH, QH, VH, M, Model, Q, V
 
 N_REPLICAS = sp.Symbol("n_rep", positive=True)
 BETA = sp.Symbol("beta_T", positive=True)

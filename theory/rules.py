@@ -14,9 +14,9 @@ from math import prod
 
 import sympy as sp
 
-from theory.nodes import relu, sigmoid, softplus, step
-from theory.special import bivariate_normal_cdf, owens_t
-from theory.terms import (
+from replicode.theory.nodes import relu, sigmoid, softplus, step
+from replicode.theory.special import bivariate_normal_cdf, owens_t
+from replicode.theory.terms import (
     MAX_OPERATIONS,
     MAX_TERMS,
     READINGS,

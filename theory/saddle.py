@@ -13,13 +13,13 @@ from functools import cache, cached_property
 
 import sympy as sp
 
-from theory.activation import Activation, TokenForm, activation
-from theory.channel import N, U, ValueElimination, eliminate_values
-from theory.domain import check_domain
-from theory.gaussian import FieldLaw, price_stein
-from theory.lengths import Lengths, lengths
-from theory.location import Location, location
-from theory.model import (
+from replicode.theory.activation import Activation, TokenForm, activation
+from replicode.theory.channel import N, U, ValueElimination, eliminate_values
+from replicode.theory.domain import check_domain
+from replicode.theory.gaussian import FieldLaw, price_stein
+from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.location import Location, location
+from replicode.theory.model import (
     ALPHA,
     BLOCKS,
     CHI_STAR,
@@ -35,12 +35,12 @@ from theory.model import (
     Y,
     token_law,
 )
-from theory.nodes import L, W
-from theory.notation import latex
-from theory.properties import Properties, properties
-from theory.replica import GaussianChannel, PriorFreeEnergy, Step, gaussian_channel, prior_free_energies
-from theory.task import Task, task
-from theory.tokens import StagedDerivatives, staged_derivatives
+from replicode.theory.nodes import L, W
+from replicode.theory.notation import latex
+from replicode.theory.properties import Properties, properties
+from replicode.theory.replica import GaussianChannel, PriorFreeEnergy, Step, gaussian_channel, prior_free_energies
+from replicode.theory.task import Task, task
+from replicode.theory.tokens import StagedDerivatives, staged_derivatives
 
 SEQUENCE_LENGTH = sp.Symbol("L_seq", integer=True, positive=True)
 
@@ -180,7 +180,7 @@ class SaddleSystem:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The numbered chain from the replicated partition function to the equations."""
-        from theory.chain.steps import chain
+        from replicode.theory.chain.steps import chain
 
         return chain(self)
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from theory.activation import Activation, TokenForm
-from theory.model import CHI_STAR
-from theory.nodes import L, X
-from theory.task import Task
+from replicode.theory.activation import Activation, TokenForm
+from replicode.theory.model import CHI_STAR
+from replicode.theory.nodes import L, X
+from replicode.theory.task import Task
 
 _MOST_TERMS = 60
 _MOST_SUMS = 6

@@ -14,9 +14,9 @@ from functools import cache
 
 import sympy as sp
 
-from theory.model import ALPHA, BLOCKS, V
-from theory.replica import BETA, CHANNEL_V, ReplicaMatrix, Step
-from theory.saddle import Reduction, SaddleSystem
+from replicode.theory.model import ALPHA, BLOCKS, V
+from replicode.theory.replica import BETA, CHANNEL_V, ReplicaMatrix, Step
+from replicode.theory.saddle import Reduction, SaddleSystem
 
 RESPONSES: dict[tuple[str, str], sp.Symbol] = {
     (a, b): sp.Symbol(f"R_{min(a, b)}{max(a, b)}", nonnegative=True) for a in BLOCKS for b in BLOCKS

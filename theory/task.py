@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from theory.errors import InputError, Refusal
-from theory.gaussian import gaussian_from_log_weight, is_quadratic
-from theory.language import parse, unparse
-from theory.lengths import Lengths
-from theory.model import NU
-from theory.nodes import L, TokenSum, X
-from theory.properties import at_tokens, row_sum
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.gaussian import gaussian_from_log_weight, is_quadratic
+from replicode.theory.language import parse, unparse
+from replicode.theory.lengths import Lengths
+from replicode.theory.model import NU
+from replicode.theory.nodes import L, TokenSum, X
+from replicode.theory.properties import at_tokens, row_sum
 
 _FAR = 1000
 _FEW = 3

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from theory.nodes import relu, sigmoid, softplus, step
+from replicode.theory.nodes import relu, sigmoid, softplus, step
 
 MAX_TERMS = 400
 MAX_WORK = 4_000

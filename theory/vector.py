@@ -17,10 +17,10 @@ import mpmath
 import sympy as sp
 from mpmath import mpf
 
-from theory.errors import InputError, LanguageError, Refusal
-from theory.language import ALLOWED, parse, unparse
-from theory.nodes import L, TokenSum, X, relu
-from theory.numeric import Program, Undefined, shown
+from replicode.theory.errors import InputError, LanguageError, Refusal
+from replicode.theory.language import ALLOWED, parse, unparse
+from replicode.theory.nodes import L, TokenSum, X, relu
+from replicode.theory.numeric import Program, Undefined, shown
 
 Function = Callable[..., object]
 

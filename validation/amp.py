@@ -21,10 +21,10 @@ from typing import Protocol
 
 import numpy as np
 
-from theory.errors import InputError, Refusal
-from validation.measure import Overlaps
-from validation.sampling import Array, Dataset, Tokens
-from validation.training import Informed
+from replicode.theory.errors import InputError, Refusal
+from replicode.validation.measure import Overlaps
+from replicode.validation.sampling import Array, Dataset, Tokens
+from replicode.validation.training import Informed
 
 
 class Evidence(Protocol):

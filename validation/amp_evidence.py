@@ -13,18 +13,18 @@ from math import inf, sqrt
 import numpy as np
 import sympy as sp
 
-from codegen.averages import compiled
-from codegen.bayes_label import LabelLaw, Overlaps
-from codegen.bayes_location import location_weights
-from codegen.bayes_weight import OwnWeight
-from theory.bayes import BayesSystem, derive_bayes
-from theory.errors import Refusal
-from theory.model import NU
-from theory.nodes import TokenSum, X
-from theory.task import Task
-from validation.amp import Evidence
-from validation.amp_ranked import chances, noise_of
-from validation.sampling import Array
+from replicode.codegen.averages import compiled
+from replicode.codegen.bayes_label import LabelLaw, Overlaps
+from replicode.codegen.bayes_location import location_weights
+from replicode.codegen.bayes_weight import OwnWeight
+from replicode.theory.bayes import BayesSystem, derive_bayes
+from replicode.theory.errors import Refusal
+from replicode.theory.model import NU
+from replicode.theory.nodes import TokenSum, X
+from replicode.theory.task import Task
+from replicode.validation.amp import Evidence
+from replicode.validation.amp_ranked import chances, noise_of
+from replicode.validation.sampling import Array
 
 Chances = Callable[[Array, float], tuple[Array, Array]]
 

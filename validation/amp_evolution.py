@@ -13,12 +13,12 @@ from math import sqrt
 
 import numpy as np
 
-from codegen.bayes import BayesChannel
-from theory.bayes import derive_bayes
-from theory.errors import Refusal
-from validation.amp import Start
-from validation.amp_problem import Problem, drawn_scores
-from validation.sampling import Array
+from replicode.codegen.bayes import BayesChannel
+from replicode.theory.bayes import derive_bayes
+from replicode.theory.errors import Refusal
+from replicode.validation.amp import Start
+from replicode.validation.amp_problem import Problem, drawn_scores
+from replicode.validation.sampling import Array
 
 FINENESS = (0.6, 0.85)
 SMALLEST = 1e-9
@@ -42,7 +42,7 @@ def _evolution(tracks: Array, errors: Array) -> Evolution:
 
 
 def by_quadrature(of: Problem, start: Start, iterations: int = 10) -> Evolution:
-    """From the averages of `codegen.bayes`; the errors are the change from coarser nodes."""
+    """From the averages of `replicode.codegen.bayes`; the errors are the change from coarser nodes."""
     channel = BayesChannel(derive_bayes(of.task), of.nu, of.noise, of.lengths)
 
     def rates(fineness: float) -> Rates:

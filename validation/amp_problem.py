@@ -7,14 +7,14 @@ from math import isfinite, sqrt
 
 import numpy as np
 
-from theory.errors import InputError
-from theory.lengths import Lengths, lengths
-from theory.task import Task, task
-from validation.amp import Evidence, Step
-from validation.amp_evidence import evidence_of
-from validation.measure import Overlaps
-from validation.sampling import Array, Dataset, Sampler
-from validation.scores import Index, Scores, scores_of
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.task import Task, task
+from replicode.validation.amp import Evidence, Step
+from replicode.validation.amp_evidence import evidence_of
+from replicode.validation.measure import Overlaps
+from replicode.validation.sampling import Array, Dataset, Sampler
+from replicode.validation.scores import Index, Scores, scores_of
 
 
 @dataclass(frozen=True, eq=False)

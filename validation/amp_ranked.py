@@ -18,7 +18,7 @@ import numpy as np
 from scipy import special
 from scipy.interpolate import CubicHermiteSpline
 
-from validation.sampling import Array
+from replicode.validation.sampling import Array
 
 NORMAL_REACH = 8.0
 GUMBEL_REACH = (4.0, 40.0)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from validation.sampling import Array, Batch, Dataset, Tokens
+from replicode.validation.sampling import Array, Batch, Dataset, Tokens
 
 
 class TokenMap(Protocol):

@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import sympy as sp
 
-from codegen.population import CHECK, FINE, averager
-from theory.activation import activation
-from theory.task import task
-from validation.attention import TokenMap, fields, objective
-from validation.sampling import Array, Dataset
+from replicode.codegen.population import CHECK, FINE, averager
+from replicode.theory.activation import activation
+from replicode.theory.task import task
+from replicode.validation.attention import TokenMap, fields, objective
+from replicode.validation.sampling import Array, Dataset
 
 if TYPE_CHECKING:
-    from validation.module import GeneratedAttention
+    from replicode.validation.module import GeneratedAttention
 
 KEYS = (0.5, 1.0)
 ALIGNED = {

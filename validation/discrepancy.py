@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from codegen.emit import generate
-from theory.activation import activation as activation_of
-from theory.errors import InputError
-from theory.lengths import lengths
-from theory.saddle import derive
-from validation.experiment import MOST_FAILURES, streams
-from validation.measure import QUANTITIES, measure
-from validation.module import GeneratedAttention
-from validation.response import TrainedResponse, loss_curvatures, response
-from validation.sampling import Array
-from validation.statistics import Comparison, compare
-from validation.training import train
+from replicode.codegen.emit import generate
+from replicode.theory.activation import activation as activation_of
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import lengths
+from replicode.theory.saddle import derive
+from replicode.validation.experiment import MOST_FAILURES, streams
+from replicode.validation.measure import QUANTITIES, measure
+from replicode.validation.module import GeneratedAttention
+from replicode.validation.response import TrainedResponse, loss_curvatures, response
+from replicode.validation.sampling import Array
+from replicode.validation.statistics import Comparison, compare
+from replicode.validation.training import train
 
 Say = Callable[[str], None]
 

@@ -8,16 +8,16 @@ from math import floor, isfinite
 
 import numpy as np
 
-from theory.errors import InputError
-from theory.lengths import Lengths
-from theory.task import Task
-from validation.attention import TokenMap
-from validation.controls import CONTROLS, Controls
-from validation.measure import QUANTITIES, Risk, measure
-from validation.sampling import Array, Sampler
-from validation.scores import Scores, scores_of
-from validation.statistics import FALSE_ALARM, SHIFT, Comparison, QuantityTest, compare, holm
-from validation.training import Start, train
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import Lengths
+from replicode.theory.task import Task
+from replicode.validation.attention import TokenMap
+from replicode.validation.controls import CONTROLS, Controls
+from replicode.validation.measure import QUANTITIES, Risk, measure
+from replicode.validation.sampling import Array, Sampler
+from replicode.validation.scores import Scores, scores_of
+from replicode.validation.statistics import FALSE_ALARM, SHIFT, Comparison, QuantityTest, compare, holm
+from replicode.validation.training import Start, train
 
 Progress = Callable[[int, int, str], None]
 

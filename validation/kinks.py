@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from validation.attention import TokenMap
-from validation.sampling import Array
+from replicode.validation.attention import TokenMap
+from replicode.validation.sampling import Array
 
 WIDTHS = (0.3, 0.1, 0.03, 0.01, 0.003)
 

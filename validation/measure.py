@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from validation.attention import TokenMap, predictions
-from validation.sampling import Array, Dataset
-from validation.training import Trained
+from replicode.validation.attention import TokenMap, predictions
+from replicode.validation.sampling import Array, Dataset
+from replicode.validation.training import Trained
 
 QUANTITIES = ("test_risk", "train_loss", "energy", "m_k", "q_k", "m_v", "q_v")
 

@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from scipy.optimize import minimize
 
-from theory.errors import InputError
-from validation.sampling import Array
+from replicode.theory.errors import InputError
+from replicode.validation.sampling import Array
 
 Objective = Callable[[Array], tuple[float, Array]]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from theory.lengths import Lengths
-from theory.task import task
-from validation.experiment import Setting
-from validation.measure import Overlaps
-from validation.sampling import Array
-from validation.training import Informed, Random, Start
+from replicode.theory.lengths import Lengths
+from replicode.theory.task import task
+from replicode.validation.experiment import Setting
+from replicode.validation.measure import Overlaps
+from replicode.validation.sampling import Array
+from replicode.validation.training import Informed, Random, Start
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from math import isfinite, sqrt
 
 import numpy as np
 
-from theory.errors import InputError
-from validation.attention import TokenMap
-from validation.measure import Overlaps
-from validation.sampling import Array, Dataset
-from validation.training import Start
+from replicode.theory.errors import InputError
+from replicode.validation.attention import TokenMap
+from replicode.validation.measure import Overlaps
+from replicode.validation.sampling import Array, Dataset
+from replicode.validation.training import Start
 
 
 def one_pass(

@@ -1,9 +1,10 @@
 """Theory against attention trained at the paper's size, sqrt(N D) = 10^4: resumable trainings and their table.
 
-`python -m validation.paper FOLDER` keeps one JSON line for every finished training in FOLDER/trained.jsonl and one for
-every solved point in FOLDER/theory.jsonl, does what is missing, and prints the table. `--part 1/2` does every second
-of the missing trainings and prints no table, so that two processes, of one thread each, share the work. All activations
-are trained on the same data: one draw serves them all, and the corrected tests hold under any dependence.
+`python -m replicode.validation.paper FOLDER` keeps one JSON line for every finished training in FOLDER/trained.jsonl
+and one for every solved point in FOLDER/theory.jsonl, does what is missing, and prints the table. `--part 1/2` does
+every second of the missing trainings and prints no table, so that two processes, of one thread each, share the work.
+All activations are trained on the same data: one draw serves them all, and the corrected tests hold under any
+dependence.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from codegen.emit import generate
-from theory.saddle import derive
-from validation.experiment import streams
-from validation.measure import QUANTITIES, measure
-from validation.module import GeneratedAttention
-from validation.sampling import Dataset
-from validation.statistics import FALSE_ALARM, SHIFT, Comparison, compare_grid
-from validation.training import train
+from replicode.codegen.emit import generate
+from replicode.theory.saddle import derive
+from replicode.validation.experiment import streams
+from replicode.validation.measure import QUANTITIES, measure
+from replicode.validation.module import GeneratedAttention
+from replicode.validation.sampling import Dataset
+from replicode.validation.statistics import FALSE_ALARM, SHIFT, Comparison, compare_grid
+from replicode.validation.training import train
 
 SIZE = 1e4
 SEEDS = 8
@@ -242,7 +243,7 @@ def _part(text: str) -> tuple[int, int]:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m validation.paper", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m replicode.validation.paper", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--size", type=float, default=SIZE, help="sqrt(N D)")
     parser.add_argument("--seeds", type=int, default=SEEDS)

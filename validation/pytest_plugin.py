@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from theory.activation import Activation
-    from theory.task import Task
-    from validation.properties import Verdict
+    from replicode.theory.activation import Activation
+    from replicode.theory.task import Task
+    from replicode.validation.properties import Verdict
 
 
 class PropertyRun(Protocol):
@@ -43,8 +43,8 @@ def run_properties(
     **parameters: float,
 ) -> dict[str, Verdict]:
     """Run the named properties, by default all that `replicode check` runs, and fail the test that calls this."""
-    from theory.errors import InputError
-    from validation.properties import LONGER, PROPERTIES, examined, outcomes
+    from replicode.theory.errors import InputError
+    from replicode.validation.properties import LONGER, PROPERTIES, examined, outcomes
 
     chosen = tuple(PROPERTIES) if names is None else tuple(names)
     known = (*PROPERTIES, *LONGER)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from validation.attention import fields
-from validation.module import GeneratedAttention
-from validation.sampling import Array, Dataset
-from validation.training import Trained
+from replicode.validation.attention import fields
+from replicode.validation.module import GeneratedAttention
+from replicode.validation.sampling import Array, Dataset
+from replicode.validation.training import Trained
 
 Curvatures = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
 

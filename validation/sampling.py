@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from theory.errors import InputError
-from theory.lengths import Lengths
-from validation.scores import Scores
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import Lengths
+from replicode.validation.scores import Scores
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -20,13 +20,13 @@ import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
 
-from codegen.averages import compiled
-from codegen.sampled import evaluated
-from theory.activation import Activation
-from theory.errors import InputError, Refusal
-from theory.model import NU
-from theory.nodes import L, TokenSum, X
-from theory.task import Task
+from replicode.codegen.averages import compiled
+from replicode.codegen.sampled import evaluated
+from replicode.theory.activation import Activation
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.model import NU
+from replicode.theory.nodes import L, TokenSum, X
+from replicode.theory.task import Task
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -27,8 +27,8 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
-from theory.errors import InputError
-from validation.sampling import Array
+from replicode.theory.errors import InputError
+from replicode.validation.sampling import Array
 
 Values = Mapping[int, Array]
 Variates = Mapping[int, Array]

@@ -8,11 +8,11 @@ from math import isfinite, sqrt
 
 import numpy as np
 
-from theory.errors import InputError
-from validation.attention import Centre, TokenMap, objective
-from validation.kinks import stages
-from validation.methods import Lbfgs, Method, relative_gradient_norm
-from validation.sampling import Array, Dataset, sphere_frame
+from replicode.theory.errors import InputError
+from replicode.validation.attention import Centre, TokenMap, objective
+from replicode.validation.kinks import stages
+from replicode.validation.methods import Lbfgs, Method, relative_gradient_norm
+from replicode.validation.sampling import Array, Dataset, sphere_frame
 
 
 @dataclass(frozen=True)

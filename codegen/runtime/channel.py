@@ -10,13 +10,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from codegen.runtime.fields import Fields, dimensions, field_factor, fields
-from codegen.runtime.kernel import SHIFT_INVARIANT, Array, channel_rates, conjugates_from_rates
-from codegen.runtime.lengths import Setting
-from codegen.runtime.linear import add_identity, factor, solve_factored
-from codegen.runtime.location import WEIGHTED, location_at, location_dimensions
-from codegen.runtime.nodes import lattice, level_count
-from codegen.runtime.prox import block_size, global_prox, prox
+from replicode.codegen.runtime.fields import Fields, dimensions, field_factor, fields
+from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, Array, channel_rates, conjugates_from_rates
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
+from replicode.codegen.runtime.location import WEIGHTED, location_at, location_dimensions
+from replicode.codegen.runtime.nodes import lattice, level_count
+from replicode.codegen.runtime.prox import block_size, global_prox, prox
 
 RATES = 6
 NOT_STATIONARY = 1e-4

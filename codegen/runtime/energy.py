@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from codegen.runtime.channel import Averages, ProxChannel, Response, node_dimensions
-from codegen.runtime.fields import dimensions
-from codegen.runtime.folds import FoldedChannel
-from codegen.runtime.inputs import (
+from replicode.codegen.runtime.channel import Averages, ProxChannel, Response, node_dimensions
+from replicode.codegen.runtime.fields import dimensions
+from replicode.codegen.runtime.folds import FoldedChannel
+from replicode.codegen.runtime.inputs import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
     check_number,
@@ -19,13 +19,13 @@ from codegen.runtime.inputs import (
     parameter_values,
     unknowns,
 )
-from codegen.runtime.kernel import Array, free_energy_gradient, free_energy_value
-from codegen.runtime.lengths import Setting
-from codegen.runtime.mixture import mixed
-from codegen.runtime.nodes import lattice, sobol
-from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, settings_of
-from codegen.runtime.proxfree import ProxFreeChannel, symmetries
-from codegen.runtime.states import FOLD_WEIGHT, NEGLIGIBLE_FOLD
+from replicode.codegen.runtime.kernel import Array, free_energy_gradient, free_energy_value
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.mixture import mixed
+from replicode.codegen.runtime.nodes import lattice, sobol
+from replicode.codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, settings_of
+from replicode.codegen.runtime.proxfree import ProxFreeChannel, symmetries
+from replicode.codegen.runtime.states import FOLD_WEIGHT, NEGLIGIBLE_FOLD
 
 
 class _Fixed:

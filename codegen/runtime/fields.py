@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codegen.runtime.kernel import SHIFT_INVARIANT, Array, hidden_law, idle_law
-from codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, Array, hidden_law, idle_law
+from replicode.codegen.runtime.lengths import Setting
 
 EXCHANGED = 3  # tokens from which on two of them are idle
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codegen.runtime.channel import RATES, Averages, Channel
-from codegen.runtime.hessian import second_rates
-from codegen.runtime.inputs import CONJUGATE_NAMES, ORDER_NAMES
-from codegen.runtime.kernel import (
+from replicode.codegen.runtime.channel import RATES, Averages, Channel
+from replicode.codegen.runtime.hessian import second_rates
+from replicode.codegen.runtime.inputs import CONJUGATE_NAMES, ORDER_NAMES
+from replicode.codegen.runtime.kernel import (
     Array,
     conjugates_from_rates,
     free_energy_gradient,

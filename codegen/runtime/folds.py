@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from codegen.runtime.channel import RATES, Averages, Response, _integrands, _response_integrands
-from codegen.runtime.fields import dimensions
-from codegen.runtime.kernel import Array
-from codegen.runtime.lengths import Setting
-from codegen.runtime.location import location_dimensions
-from codegen.runtime.nodes import lattice, lattice_size
-from codegen.runtime.proxfree import even_values, frame_at
-from codegen.runtime.rows import _Rows
+from replicode.codegen.runtime.channel import RATES, Averages, Response, _integrands, _response_integrands
+from replicode.codegen.runtime.fields import dimensions
+from replicode.codegen.runtime.kernel import Array
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.location import location_dimensions
+from replicode.codegen.runtime.nodes import lattice, lattice_size
+from replicode.codegen.runtime.proxfree import even_values, frame_at
+from replicode.codegen.runtime.rows import _Rows
 
 ROW_BLOCK = 512
 

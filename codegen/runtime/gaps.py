@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from codegen.runtime.channel import Averages, Response
-from codegen.runtime.fields import dimensions
-from codegen.runtime.folds import ROW_BLOCK
-from codegen.runtime.kernel import MOMENTS, Array
-from codegen.runtime.nodes import ball_lattice
-from codegen.runtime.proxfree import (
+from replicode.codegen.runtime.channel import Averages, Response
+from replicode.codegen.runtime.fields import dimensions
+from replicode.codegen.runtime.folds import ROW_BLOCK
+from replicode.codegen.runtime.kernel import MOMENTS, Array
+from replicode.codegen.runtime.nodes import ball_lattice
+from replicode.codegen.runtime.proxfree import (
     ProxFreeChannel,
     ProxFreePoints,
     ScoreFrame,
@@ -26,7 +26,7 @@ from codegen.runtime.proxfree import (
     frame_at,
     jacobian_scale,
 )
-from codegen.runtime.rows import Gaps, _normal, _Rows
+from replicode.codegen.runtime.rows import Gaps, _normal, _Rows
 
 GAP_RADIUS = 8.5  # of the rows: what folds beyond weighs less than rounding
 GAP_SPACING = 0.8

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from codegen.runtime.channel import RATES, Channel, ProxChannel, _blocks
-from codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, field_law
-from codegen.runtime.kernel import SHIFT_INVARIANT, SMOOTH_PATHS, Array, bending, displacements
-from codegen.runtime.lengths import Setting
-from codegen.runtime.linear import add_identity, factor, solve_factored
-from codegen.runtime.mixture import Mixture
-from codegen.runtime.proxfree import ProxFreeChannel, _node_blocks
+from replicode.codegen.runtime.channel import RATES, Channel, ProxChannel, _blocks
+from replicode.codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, field_law
+from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, SMOOTH_PATHS, Array, bending, displacements
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
+from replicode.codegen.runtime.mixture import Mixture
+from replicode.codegen.runtime.proxfree import ProxFreeChannel, _node_blocks
 
 Gains = tuple[Array, Array]
 SCORE, VALUE = slice(0, 3), slice(3, 6)

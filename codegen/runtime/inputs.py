@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from codegen.runtime.kernel import DEFAULTS, HARD_LIMIT, PARAMETERS, Array
+from replicode.codegen.runtime.kernel import DEFAULTS, HARD_LIMIT, PARAMETERS, Array
 
 ORDER_NAMES = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
 CONJUGATE_NAMES = ("mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")

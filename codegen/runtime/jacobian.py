@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from codegen.runtime.channel import RATES, ProxChannel, node_dimensions
-from codegen.runtime.energy import _averages_at
-from codegen.runtime.fields import dimensions
-from codegen.runtime.hessian import second_rates
-from codegen.runtime.inputs import (
+from replicode.codegen.runtime.channel import RATES, ProxChannel, node_dimensions
+from replicode.codegen.runtime.energy import _averages_at
+from replicode.codegen.runtime.fields import dimensions
+from replicode.codegen.runtime.hessian import second_rates
+from replicode.codegen.runtime.inputs import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
     check_physical,
@@ -18,12 +18,12 @@ from codegen.runtime.inputs import (
     parameter_values,
     unknowns,
 )
-from codegen.runtime.kernel import SMOOTH_PATHS, Array, free_energy_hessian
-from codegen.runtime.lengths import Setting
-from codegen.runtime.nodes import lattice
-from codegen.runtime.population import LATTICE_DIMENSIONS, settings_of
-from codegen.runtime.proxfree import ProxFreeChannel
-from codegen.runtime.states import FOLD_WEIGHT, NEGLIGIBLE_FOLD
+from replicode.codegen.runtime.kernel import SMOOTH_PATHS, Array, free_energy_hessian
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.nodes import lattice
+from replicode.codegen.runtime.population import LATTICE_DIMENSIONS, settings_of
+from replicode.codegen.runtime.proxfree import ProxFreeChannel
+from replicode.codegen.runtime.states import FOLD_WEIGHT, NEGLIGIBLE_FOLD
 
 DIFFERENCE_STEP = 3e-2
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from codegen.runtime.lengths import Kernel
+    from replicode.codegen.runtime.lengths import Kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

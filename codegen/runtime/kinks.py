@@ -11,9 +11,9 @@ from itertools import product as combinations
 
 import numpy as np
 
-from codegen.runtime.channel import Averages, Channel, Ensemble, ProxChannel, node_dimensions
-from codegen.runtime.fields import Fields, field_factor, fields
-from codegen.runtime.fixedpoint import (
+from replicode.codegen.runtime.channel import Averages, Channel, Ensemble, ProxChannel, node_dimensions
+from replicode.codegen.runtime.fields import Fields, field_factor, fields
+from replicode.codegen.runtime.fixedpoint import (
     WORST_CONDITION,
     Converged,
     Evaluation,
@@ -25,14 +25,14 @@ from codegen.runtime.fixedpoint import (
     reported,
     to_free,
 )
-from codegen.runtime.kernel import Array, channel_rates, kink_points, score_law
-from codegen.runtime.lengths import Setting
-from codegen.runtime.linear import add_identity, factor, solve_factored
-from codegen.runtime.location import WEIGHTED
-from codegen.runtime.mixture import mixed
-from codegen.runtime.nodes import sobol
-from codegen.runtime.population import PopulationAverages, _one_token, _one_token_moments, _scrambled_averages
-from codegen.runtime.prox import (
+from replicode.codegen.runtime.kernel import Array, channel_rates, kink_points, score_law
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
+from replicode.codegen.runtime.location import WEIGHTED
+from replicode.codegen.runtime.mixture import mixed
+from replicode.codegen.runtime.nodes import sobol
+from replicode.codegen.runtime.population import PopulationAverages, _one_token, _one_token_moments, _scrambled_averages
+from replicode.codegen.runtime.prox import (
     FAR,
     NEAR,
     NEWTON_STEPS,
@@ -45,8 +45,8 @@ from codegen.runtime.prox import (
     block_size,
     objective,
 )
-from codegen.runtime.solver import _on_coarse
-from codegen.runtime.states import (
+from replicode.codegen.runtime.solver import _on_coarse
+from replicode.codegen.runtime.states import (
     LOG2_FEW,
     LOG2_SOBOL,
     SCRAMBLES,

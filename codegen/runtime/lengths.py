@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from codegen.runtime.kernel import KERNELS, Array
+from replicode.codegen.runtime.kernel import KERNELS, Array
 
 
 class Kernel(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from codegen.runtime.kernel import Array
+from replicode.codegen.runtime.kernel import Array
 
 
 def product(matrix: Array, rows: Sequence[Array] | Array) -> Array:

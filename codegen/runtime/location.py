@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from scipy import special
 
-from codegen.runtime.kernel import (
+from replicode.codegen.runtime.kernel import (
     HARD_LIMIT,
     LOCATION,
     SHIFT_INVARIANT,
@@ -23,7 +23,7 @@ from codegen.runtime.kernel import (
     own_slope,
     ranking_slope,
 )
-from codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.lengths import Setting
 
 WEIGHTED = LOCATION != "gaussian"
 NORMAL_REACH = 8.5

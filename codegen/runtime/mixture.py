@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from codegen.runtime.channel import Averages, Channel, Ladder, Response
-from codegen.runtime.kernel import Array
-from codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.channel import Averages, Channel, Ladder, Response
+from replicode.codegen.runtime.kernel import Array
+from replicode.codegen.runtime.lengths import Setting
 
 
 class Mixture:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from codegen.runtime.kernel import Array
+from replicode.codegen.runtime.kernel import Array
 
 SMALL_LATTICE, LARGE_LATTICE = 30_000, 300_000  # nodes of lattices of which many, and few, are kept for later
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from codegen.runtime.inputs import parameter_values
-from codegen.runtime.kernel import (
+from replicode.codegen.runtime.inputs import parameter_values
+from replicode.codegen.runtime.kernel import (
     ELEMENTWISE,
     HARD_LIMIT,
     KERNELS,
@@ -22,9 +22,9 @@ from codegen.runtime.kernel import (
     risk_on_manifold,
     score_law,
 )
-from codegen.runtime.lengths import Setting
-from codegen.runtime.location import WEIGHTED, location_at, location_dimensions, teacher_weight
-from codegen.runtime.nodes import lattice, sobol
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.location import WEIGHTED, location_at, location_dimensions, teacher_weight
+from replicode.codegen.runtime.nodes import lattice, sobol
 
 LATTICE_DIMENSIONS = 7
 POPULATION_SCRAMBLES = 8

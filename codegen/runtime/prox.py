@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from codegen.runtime.fields import Fields
-from codegen.runtime.kernel import SHIFT_INVARIANT, Array
-from codegen.runtime.lengths import Setting
-from codegen.runtime.linear import add_identity, factor, solve_factored
+from replicode.codegen.runtime.fields import Fields
+from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, Array
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
 
 NEWTON_STEPS = 80
 STEP_TOLERANCE = 1e-12

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codegen.runtime.channel import Averages, Response, _response_integrands, node_dimensions
-from codegen.runtime.fields import EXCHANGED, FieldFactor, Fields, dimensions, field_factor, fields
-from codegen.runtime.kernel import (
+from replicode.codegen.runtime.channel import Averages, Response, _response_integrands, node_dimensions
+from replicode.codegen.runtime.fields import EXCHANGED, FieldFactor, Fields, dimensions, field_factor, fields
+from replicode.codegen.runtime.kernel import (
     EVEN_LOSS,
     MOMENTS,
     SHIFT_INVARIANT,
@@ -18,11 +18,11 @@ from codegen.runtime.kernel import (
     channel_moments,
     rates_from_moments,
 )
-from codegen.runtime.lengths import Setting
-from codegen.runtime.linear import pivots_of, product
-from codegen.runtime.location import WEIGHTED, Location, location_at, location_dimensions
-from codegen.runtime.nodes import Flips, lattice, lattice_size, level_count
-from codegen.runtime.prox import prox
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import pivots_of, product
+from replicode.codegen.runtime.location import WEIGHTED, Location, location_at, location_dimensions
+from replicode.codegen.runtime.nodes import Flips, lattice, lattice_size, level_count
+from replicode.codegen.runtime.prox import prox
 
 ADAPTING_NODES = 300.0
 BLOCK_COORDINATES = 32768  # of nodes taken at once; with half as many more the allocator trades pages on each block

@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from codegen.runtime.channel import _blocks
-from codegen.runtime.fields import Fields
-from codegen.runtime.kernel import Array
-from codegen.runtime.lengths import Setting
-from codegen.runtime.proxfree import Explicit, ScoreFrame, _node_blocks, explicit, jacobian_scale
+from replicode.codegen.runtime.channel import _blocks
+from replicode.codegen.runtime.fields import Fields
+from replicode.codegen.runtime.kernel import Array
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.proxfree import Explicit, ScoreFrame, _node_blocks, explicit, jacobian_scale
 
 ROW_REACH = 8.0
 NEARLY_FOLDED = 0.4

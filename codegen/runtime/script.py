@@ -8,8 +8,8 @@ import math
 import sys
 from typing import Any
 
-from codegen.runtime.kernel import METADATA
-from codegen.runtime.solver import solve
+from replicode.codegen.runtime.kernel import METADATA
+from replicode.codegen.runtime.solver import solve
 
 
 def finite(value: Any) -> Any:

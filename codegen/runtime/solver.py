@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from codegen.runtime.channel import Channel, ProxChannel, Response, node_dimensions
-from codegen.runtime.fixedpoint import (
+from replicode.codegen.runtime.channel import Channel, ProxChannel, Response, node_dimensions
+from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     Converged,
     Evaluation,
@@ -19,19 +19,19 @@ from codegen.runtime.fixedpoint import (
     iterate,
     runaways,
 )
-from codegen.runtime.inputs import (
+from replicode.codegen.runtime.inputs import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
     check_number,
     check_setting,
     parameter_values,
 )
-from codegen.runtime.kernel import Array, free_energy_value, stability_matrix
-from codegen.runtime.lengths import Setting
-from codegen.runtime.mixture import mixed, mixed_ladder
-from codegen.runtime.nodes import lattice, level_count, sobol
-from codegen.runtime.population import LATTICE_DIMENSIONS, informed_overlaps, settings_of
-from codegen.runtime.states import (
+from replicode.codegen.runtime.kernel import Array, free_energy_value, stability_matrix
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.mixture import mixed, mixed_ladder
+from replicode.codegen.runtime.nodes import lattice, level_count, sobol
+from replicode.codegen.runtime.population import LATTICE_DIMENSIONS, informed_overlaps, settings_of
+from replicode.codegen.runtime.states import (
     COVERAGE,
     LEVEL_SAFETY,
     SCRAMBLES,

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from codegen.runtime.channel import Channel, Ensemble, Ladder, ProxChannel, node_dimensions
-from codegen.runtime.fields import dimensions
-from codegen.runtime.fixedpoint import (
+from replicode.codegen.runtime.channel import Channel, Ensemble, Ladder, ProxChannel, node_dimensions
+from replicode.codegen.runtime.fields import dimensions
+from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     SMALLEST_SPREAD,
     Converged,
@@ -27,14 +27,14 @@ from codegen.runtime.fixedpoint import (
     runaways,
     to_free,
 )
-from codegen.runtime.folds import FoldedChannel
-from codegen.runtime.gaps import GapChannel
-from codegen.runtime.kernel import Array
-from codegen.runtime.lengths import Setting
-from codegen.runtime.mixture import mixed, mixed_ladder, parts_of
-from codegen.runtime.nodes import sobol
-from codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk
-from codegen.runtime.proxfree import ProxFreeChannel
+from replicode.codegen.runtime.folds import FoldedChannel
+from replicode.codegen.runtime.gaps import GapChannel
+from replicode.codegen.runtime.kernel import Array
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.mixture import mixed, mixed_ladder, parts_of
+from replicode.codegen.runtime.nodes import sobol
+from replicode.codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk
+from replicode.codegen.runtime.proxfree import ProxFreeChannel
 
 LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from replicode.figures.table import Say, write
-from theory.errors import InputError
+from replicode.theory.errors import InputError
 
 NAMES = ("population", "finite-sample")
 

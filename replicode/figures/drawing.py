@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from theory.errors import InputError, ReplicodeError
-from theory.lengths import lengths
+from replicode.theory.errors import InputError, ReplicodeError
+from replicode.theory.lengths import lengths
 
 FORMATS = ("svg", "pdf")
 

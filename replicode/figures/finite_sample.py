@@ -12,8 +12,8 @@ from replicode.figures.drawing import BAYES_COLOUR, LINEAR, SOFTMAX, Curve, sign
 from replicode.figures.optimal import Ridge, best_ridge
 from replicode.figures.points import Place, bayes_point, theory_point, trained_point
 from replicode.figures.table import Rows, Say
-from validation.experiment import MOST_FAILURES
-from validation.statistics import FALSE_ALARM, Comparison, compare_grid
+from replicode.validation.experiment import MOST_FAILURES
+from replicode.validation.statistics import FALSE_ALARM, Comparison, compare_grid
 
 CURVES = (SOFTMAX, LINEAR)
 TOKENS, NOISE = 3, 0.3

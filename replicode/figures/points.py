@@ -15,10 +15,10 @@ import numpy as np
 from replicode.api import call, module_for
 from replicode.cache import cached
 from replicode.figures.optimal import Ridge
-from validation.experiment import run
-from validation.module import GeneratedAttention
-from validation.sampling import Array
-from validation.statistics import extrapolate
+from replicode.validation.experiment import run
+from replicode.validation.module import GeneratedAttention
+from replicode.validation.sampling import Array
+from replicode.validation.statistics import extrapolate
 
 
 class Place(NamedTuple):
@@ -130,7 +130,7 @@ def _extrapolated(values: dict[int, Array]) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def trainer_digest() -> str:
     """Hash of the source that samples and trains, so that a changed trainer never meets old values."""
-    spec = find_spec("validation")
+    spec = find_spec("replicode.validation")
     digest = hashlib.sha256()
     for path in sorted(Path(str(spec.origin)).parent.glob("*.py")) if spec else ():
         digest.update(path.read_bytes())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from theory.errors import InputError
+from replicode.theory.errors import InputError
 
 Rows = list[dict[str, Any]]
 Say = Callable[[str], None]

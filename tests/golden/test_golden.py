@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from codegen.emit import generate
-from theory.activation import register, registered
-from theory.saddle import derive
+from replicode.codegen.emit import generate
+from replicode.theory.activation import register, registered
+from replicode.theory.saddle import derive
 
 GOLDEN = Path(__file__).parent
 RUNTIME_STARTS = "\n# Quadrature nodes"
@@ -58,7 +58,7 @@ SEVERAL_SUMS = "exp(x)/(sum(exp(x)) + c*mean(x**2) + mean(tanh(x - mean(x))) + 2
 
 def test_other_processes_give_the_same_bytes(sources):
     program = (
-        "import sys; from codegen.emit import generate; from theory.saddle import derive; "
+        "import sys; from replicode.codegen.emit import generate; from replicode.theory.saddle import derive; "
         "[sys.stdout.buffer.write(generate(derive(t, 'spiked', 2)).source.encode()) for t in sys.argv[1:]]"
     )
     outputs = []
@@ -87,7 +87,7 @@ def _unnamed(source):
 @pytest.fixture
 def twin(monkeypatch):
     """Registers an activation under another name for one test."""
-    import theory.activation as module
+    import replicode.theory.activation as module
 
     monkeypatch.setattr(module, "_REGISTRY", dict(module._REGISTRY))
     return register

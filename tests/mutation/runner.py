@@ -22,16 +22,16 @@ import scipy.stats.qmc  # noqa: F401
 import sympy  # noqa: F401
 from mutants import MUTANTS
 
-PACKAGES = ("theory", "codegen", "validation")
+PACKAGE = "replicode"
 SECONDS = 90
 
 
 def verdicts(job):
     """The outcomes of a job in the sources that are first on the path."""
-    from theory.activation import activation
-    from theory.analysis import analysis
-    from theory.task import task
-    from validation.properties import DIGITS, Subject, examined, outcomes
+    from replicode.theory.activation import activation
+    from replicode.theory.analysis import analysis
+    from replicode.theory.task import task
+    from replicode.validation.properties import DIGITS, Subject, examined, outcomes
 
     if not job.bare:
         return outcomes(examined(job.text, job.task, job.tokens), job.names)
@@ -61,12 +61,11 @@ def wrong(jobs):
 
 
 def patched(root, target, mutant):
-    """A copy of the packages, compiled files included (but not those being written), with one text replaced."""
-    for package in PACKAGES:
-        shutil.copytree(root / package, target / package, ignore=shutil.ignore_patterns("*.pyc.*"))
+    """A copy of the package, compiled files included (but not those being written), with one text replaced."""
+    shutil.copytree(root / PACKAGE, target / PACKAGE, ignore=shutil.ignore_patterns("*.pyc.*"))
     if mutant is None:
         return
-    path = target / mutant.path
+    path = target / PACKAGE / mutant.path
     path.write_text(path.read_text(encoding="utf-8").replace(mutant.old, mutant.new), encoding="utf-8")
     for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
         stale.unlink()
@@ -86,10 +85,10 @@ def run(root, jobs, mutant):
             sys.path.insert(0, folder)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             found = caught(jobs) if mutant else wrong(jobs)
-            import theory
+            import replicode
 
-            if not theory.__file__.startswith(folder):
-                raise ImportError(f"{theory.__file__} was run, not the copy")
+            if not str(replicode.__file__).startswith(folder):
+                raise ImportError(f"{replicode.__file__} was run, not the copy")
             os.write(write, json.dumps(found).encode())
             os._exit(0)
         os.close(write)

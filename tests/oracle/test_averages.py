@@ -7,18 +7,18 @@ import sympy as sp
 from generated import module_of
 from mpmath import mpf
 
-from codegen.averages import Law
-from codegen.emit import generate
-from codegen.population import COARSE, FINE, averager, bayes_gain
-from codegen.sampled import SampledAverages
-from theory.activation import activation
-from theory.closed import Overlaps, closed_averages, hard_averages
-from theory.errors import Refusal
-from theory.lengths import lengths
-from theory.model import NU, M, Q
-from theory.nodes import L
-from theory.saddle import derive
-from theory.task import task
+from replicode.codegen.averages import Law
+from replicode.codegen.emit import generate
+from replicode.codegen.population import COARSE, FINE, averager, bayes_gain
+from replicode.codegen.sampled import SampledAverages
+from replicode.theory.activation import activation
+from replicode.theory.closed import Overlaps, closed_averages, hard_averages
+from replicode.theory.errors import Refusal
+from replicode.theory.lengths import lengths
+from replicode.theory.model import NU, M, Q
+from replicode.theory.nodes import L
+from replicode.theory.saddle import derive
+from replicode.theory.task import task
 
 KERNELS = ("softmax", "softplus", "softmax1", "exp(x)/sqrt(sum(exp(2*x)))")
 SIMPLE = ("linear", "erf", "sigmoid", "x - mean(x)", "exp(x - mean(x))", "(1 + x)*mean(x**2)")

@@ -10,19 +10,19 @@ import sympy as sp
 from click.testing import CliRunner
 from scipy import special
 
-from codegen import bayes_coupled
-from codegen.bayes import FINE, BayesChannel, Branch, branches
-from codegen.bayes_coupled import CoupledChannel
-from codegen.bayes_label import Overlaps
-from codegen.bayes_own import OwnChannel
 from replicode.bayes_level import bayes, is_hard
 from replicode.cli import main
-from theory.bayes import GAP, SPREAD, W_CHI, derive_bayes
-from theory.errors import InputError, Refusal
-from theory.lengths import lengths
-from theory.model import ALPHA, NOISE, NU, QH, M, Q
-from theory.population import A, B, population_risk
-from theory.task import task
+from replicode.codegen import bayes_coupled
+from replicode.codegen.bayes import FINE, BayesChannel, Branch, branches
+from replicode.codegen.bayes_coupled import CoupledChannel
+from replicode.codegen.bayes_label import Overlaps
+from replicode.codegen.bayes_own import OwnChannel
+from replicode.theory.bayes import GAP, SPREAD, W_CHI, derive_bayes
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.lengths import lengths
+from replicode.theory.model import ALPHA, NOISE, NU, QH, M, Q
+from replicode.theory.population import A, B, population_risk
+from replicode.theory.task import task
 
 NOISE_ = 0.3
 COSH = "log(exp(x) + exp(-x))"

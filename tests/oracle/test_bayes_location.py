@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from codegen.bayes_keys import symmetric_lattice
-from codegen.bayes_location import location_weights
-from theory.bayes import derive_bayes
+from replicode.codegen.bayes_keys import symmetric_lattice
+from replicode.codegen.bayes_location import location_weights
+from replicode.theory.bayes import derive_bayes
 
 W = np.array([[0.3, -0.8, 1.1], [0.0, 0.0, 0.0], [2.0, -1.5, 0.4]])
 SMOOTHED = "x - 2*log(1 + sum(exp(x)))"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from replicode.bayes_phase import bayes_branches, figure, thresholds
-from theory.errors import InputError
+from replicode.theory.errors import InputError
 
 
 def test_thresholds_without_noise():

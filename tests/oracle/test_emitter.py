@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from mpmath import mpf
 from strategies import BUILT_IN, PARAMETERS, SMOOTH, activations, direct_loss, direct_sigma, samples, system_of
 
-import codegen.lower
-from codegen.emit import first_token, generate, kernel_function, straight_line
-from codegen.loading import load_source
-from codegen.lower import lower, parameter_symbol
-from codegen.oracle import evaluate
-from codegen.pair import logistic_rate
-from codegen.stable import StableForm
-from theory.activation import activation
-from theory.saddle import derive
+import replicode.codegen.lower
+from replicode.codegen.emit import first_token, generate, kernel_function, straight_line
+from replicode.codegen.loading import load_source
+from replicode.codegen.lower import lower, parameter_symbol
+from replicode.codegen.oracle import evaluate
+from replicode.codegen.pair import logistic_rate
+from replicode.codegen.stable import StableForm
+from replicode.theory.activation import activation
+from replicode.theory.saddle import derive
 
 DIGITS = 30
 ACCURACY = 1e-11  # relative to the largest entry of an output, or to 1 where derivatives cancel to less
@@ -205,7 +205,7 @@ def unstabilised(monkeypatch):
 
     def kernels(system):
         with monkeypatch.context() as patch:
-            patch.setattr(codegen.lower, "stabilised", lambda form: StableForm(form))
+            patch.setattr(replicode.codegen.lower, "stabilised", lambda form: StableForm(form))
             return lower(system).kernels
 
     return kernels

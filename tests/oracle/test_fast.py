@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from strategies import PARAMETERS, SMOOTH, system_of
 
-import codegen.fast
-from codegen.emit import generate
-from codegen.fast import c_source, compiled
-from codegen.loading import load_source
-from codegen.native import accelerated, compiler, machine
+import replicode.codegen.fast
 from replicode.api import solve
-from theory.errors import InputError
+from replicode.codegen.emit import generate
+from replicode.codegen.fast import c_source, compiled
+from replicode.codegen.loading import load_source
+from replicode.codegen.native import accelerated, compiler, machine
+from replicode.theory.errors import InputError
 
 pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
 
@@ -119,7 +119,7 @@ def test_without_a_compiler(monkeypatch):
 
 def test_a_compiler_that_fails():
     with pytest.raises(InputError, match="the C compiler failed"):
-        codegen.fast.compiled("this is not C")
+        replicode.codegen.fast.compiled("this is not C")
 
 
 @pytest.mark.parametrize("text, tokens", [("exp(x)/sum(exp(x))", 3), ("1/(1 + exp(-x))", 2)])

@@ -9,7 +9,7 @@ from scipy.stats import qmc
 from strategies import system_of
 
 import replicode as rc
-from codegen.emit import generate
+from replicode.codegen.emit import generate
 
 
 def normalised(x):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from generated import module_of as plain_module
 
-import theory.saddle
-from codegen.emit import generate
-from theory.errors import Refusal
-from theory.location import location
-from theory.task import task
+import replicode.theory.saddle
+from replicode.codegen.emit import generate
+from replicode.theory.errors import Refusal
+from replicode.theory.location import location
+from replicode.theory.task import task
 
 NONE = np.array([])
 ORDER = np.array([0.5, 0.6, 0.4, 0.7, 0.8, 0.3])
@@ -24,8 +24,8 @@ def module_of(activation, text, tokens, kind=None, monkeypatch=None):
     """The generated module, its weight taken to be of another, more general kind where one is named."""
     if kind is None:
         return plain_module(activation, text, tokens)
-    monkeypatch.setattr(theory.saddle, "location", lambda setting: replace(location(setting), kind=kind))
-    return generate(theory.saddle.derive(activation, text, tokens)).load()
+    monkeypatch.setattr(replicode.theory.saddle, "location", lambda setting: replace(location(setting), kind=kind))
+    return generate(replicode.theory.saddle.derive(activation, text, tokens)).load()
 
 
 def winning(leads, but=None):

@@ -12,15 +12,15 @@ from click.testing import CliRunner
 from mpmath import mpf
 
 import replicode.api as api
-from codegen.ir import Kernel
-from codegen.lower import lower, parameter_symbol
-from codegen.oracle import evaluate
-from codegen.precise import Grid, Physics, PreciseSystem, Scout, check_dimension
-from codegen.precise_kernel import Outers, Program, decimal_numbers, double_arrays, mpmath_numbers
 from replicode.cli import main
+from replicode.codegen.ir import Kernel
+from replicode.codegen.lower import lower, parameter_symbol
+from replicode.codegen.oracle import evaluate
+from replicode.codegen.precise import Grid, Physics, PreciseSystem, Scout, check_dimension
+from replicode.codegen.precise_kernel import Outers, Program, decimal_numbers, double_arrays, mpmath_numbers
 from replicode.precise import as_texts
-from theory.errors import InputError, Refusal
-from theory.saddle import derive
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.saddle import derive
 
 POINT = {"alpha": 4, "nu": 2, "noise": 0.3, "lambda_k": 8, "lambda_v": 0.5}
 TEST_RISK = "0.6437186769335221742544359062170798383352"

@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import special
 
-from codegen.printer import numpy_source
-from theory.nodes import (
+from replicode.codegen.printer import numpy_source
+from replicode.theory.nodes import (
     erfc,
     erfc_mantissa,
     erfcx,

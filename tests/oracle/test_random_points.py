@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from codegen.emit import generate
 from replicode.api import solve
-from theory.saddle import derive
+from replicode.codegen.emit import generate
+from replicode.theory.saddle import derive
 
 ACTIVATIONS = (
     "softmax",

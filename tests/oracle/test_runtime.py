@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, special
 
-from codegen.emit import generate
-from theory.saddle import derive
+from replicode.codegen.emit import generate
+from replicode.theory.saddle import derive
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,14 @@ import sympy as sp
 from mpmath import mpf
 from strategies import direct_loss, direct_sigma, system_of
 
-from codegen.emit import kernel_function
-from codegen.loading import load_source
-from codegen.lower import lower
-from codegen.oracle import evaluate
-from codegen.recognise import recognised
-from codegen.scales import scaled, settled
-from theory.language import parse
-from theory.nodes import X, erfc, erfcx, held, ierfcx, log_ndtr, sigmoid, softplus
+from replicode.codegen.emit import kernel_function
+from replicode.codegen.loading import load_source
+from replicode.codegen.lower import lower
+from replicode.codegen.oracle import evaluate
+from replicode.codegen.recognise import recognised
+from replicode.codegen.scales import scaled, settled
+from replicode.theory.language import parse
+from replicode.theory.nodes import X, erfc, erfcx, held, ierfcx, log_ndtr, sigmoid, softplus
 
 DIGITS = 80
 STEP = mpf(10) ** -25  # truncation (2e4)^4 1e-50, rounding of a second difference 1e-30

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.population import bayes_gain
 from replicode.bayes_level import bayes
-from theory.lengths import lengths
-from theory.task import task
+from replicode.codegen.population import bayes_gain
+from replicode.theory.lengths import lengths
+from replicode.theory.task import task
 
 SETTINGS = st.fixed_dictionaries(
     {

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from theory.activation import activation
-from theory.analysis import Analysis, Growth, parity
-from theory.errors import InputError
-from theory.lengths import lengths as law
-from theory.properties import Claim, properties, row_sum_claim, shift_claim
-from theory.task import task as setting_of
-from validation import strategies as draw
-from validation.properties import LONGER, PROPERTIES, Subject, outcomes, prepared
-from validation.pytest_plugin import replicode_properties as replicode_properties
+from replicode.theory.activation import activation
+from replicode.theory.analysis import Analysis, Growth, parity
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import lengths as law
+from replicode.theory.properties import Claim, properties, row_sum_claim, shift_claim
+from replicode.theory.task import task as setting_of
+from replicode.validation import strategies as draw
+from replicode.validation.properties import LONGER, PROPERTIES, Subject, outcomes, prepared
+from replicode.validation.pytest_plugin import replicode_properties as replicode_properties
 
 DOCS = Path(__file__).parents[2] / "docs" / "properties.md"
 SYMMETRIES = ("equivariance", "sigma as typed", "normalisation", "shift invariance", "reflection")

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from mpmath import mpf
 from strategies import PARAMETERS, SMOOTH, activations, direct_loss, direct_sigma, samples, system_of
 
-from codegen.ir import Kernel, Output
-from codegen.lower import lower
-from codegen.oracle import evaluate
-from theory.model import V, Y
-from theory.nodes import W, X
+from replicode.codegen.ir import Kernel, Output
+from replicode.codegen.lower import lower
+from replicode.codegen.oracle import evaluate
+from replicode.theory.model import V, Y
+from replicode.theory.nodes import W, X
 
 DIGITS = 90
 STEP = mpf(10) ** -20  # truncation 1e-40, rounding of a second difference 1e-50

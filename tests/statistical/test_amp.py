@@ -11,12 +11,12 @@ from math import inf
 import numpy as np
 import pytest
 
-from validation.amp import INFORMED, UNINFORMED, Start, message_passing
-from validation.amp_evolution import by_quadrature, by_sampling
-from validation.amp_problem import fresh_risk, problem
-from validation.measure import Overlaps
-from validation.statistics import compare, compare_grid
-from validation.training import Informed, train
+from replicode.validation.amp import INFORMED, UNINFORMED, Start, message_passing
+from replicode.validation.amp_evolution import by_quadrature, by_sampling
+from replicode.validation.amp_problem import fresh_risk, problem
+from replicode.validation.measure import Overlaps
+from replicode.validation.statistics import compare, compare_grid
+from replicode.validation.training import Informed, train
 
 ITERATIONS = 10
 REFERENCE = ("spiked", 2, 2.0, 0.3, 4.0)

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from validation import experiment
-from validation.controls import CONTROLS
-from validation.experiment import report, run
-from validation.measure import QUANTITIES
+from replicode.validation import experiment
+from replicode.validation.controls import CONTROLS
+from replicode.validation.experiment import report, run
+from replicode.validation.measure import QUANTITIES
 
 CHECK = 1e-4
 ALPHA, RATE, DIMS = 4.0, 0.05, (50, 100, 200)

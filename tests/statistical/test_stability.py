@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from generated import module_of
 
-from theory.errors import InputError
-from validation import discrepancy
-from validation.attention import objective
-from validation.discrepancy import RESPONSES, figure, scan
-from validation.experiment import streams
-from validation.measure import QUANTITIES
-from validation.module import GeneratedAttention
-from validation.response import TrainedResponse, hessian, loss_curvatures, response
-from validation.statistics import compare_grid
-from validation.training import Trained, train
+from replicode.theory.errors import InputError
+from replicode.validation import discrepancy
+from replicode.validation.attention import objective
+from replicode.validation.discrepancy import RESPONSES, figure, scan
+from replicode.validation.experiment import streams
+from replicode.validation.measure import QUANTITIES
+from replicode.validation.module import GeneratedAttention
+from replicode.validation.response import TrainedResponse, hessian, loss_curvatures, response
+from replicode.validation.statistics import compare_grid
+from replicode.validation.training import Trained, train
 
 NOISE = 0.3
 STABLE = {"nus": (2.0,), "lambdas": (0.5,), "alpha": 4.0}

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from theory.errors import InputError
-from validation.statistics import compare, compare_grid, extrapolate, holm, t_power
+from replicode.theory.errors import InputError
+from replicode.validation.statistics import compare, compare_grid, extrapolate, holm, t_power
 
 CHECK = 1e-4
 DIMS = (200, 400, 800)

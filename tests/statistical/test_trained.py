@@ -17,12 +17,12 @@ from scipy import stats
 
 import replicode as rc
 from replicode.api import module_for
-from validation.attention import predictions
-from validation.controls import controls_of
-from validation.experiment import run
-from validation.measure import QUANTITIES, Overlaps
-from validation.module import GeneratedAttention
-from validation.statistics import compare_grid
+from replicode.validation.attention import predictions
+from replicode.validation.controls import controls_of
+from replicode.validation.experiment import run
+from replicode.validation.measure import QUANTITIES, Overlaps
+from replicode.validation.module import GeneratedAttention
+from replicode.validation.statistics import compare_grid
 
 NU, NOISE, LAMBDA = 4.0, 0.3, 2.0
 DIMS = (100, 200, 400)

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from scipy import special
 
-from codegen.bayes_location import location_weights
-from theory.bayes import derive_bayes
-from theory.errors import InputError, Refusal
-from theory.lengths import lengths
-from theory.task import task
-from validation.amp import INFORMED, UNINFORMED, Start, message_passing
-from validation.amp_evidence import averaged_chances, evidence_of
-from validation.amp_evolution import by_quadrature
-from validation.amp_problem import fresh_risk, problem
-from validation.amp_ranked import chances, noise_of
-from validation.sampling import Batch, Dataset, Sampler
-from validation.scores import GaussianScores
+from replicode.codegen.bayes_location import location_weights
+from replicode.theory.bayes import derive_bayes
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.lengths import lengths
+from replicode.theory.task import task
+from replicode.validation.amp import INFORMED, UNINFORMED, Start, message_passing
+from replicode.validation.amp_evidence import averaged_chances, evidence_of
+from replicode.validation.amp_evolution import by_quadrature
+from replicode.validation.amp_problem import fresh_risk, problem
+from replicode.validation.amp_ranked import chances, noise_of
+from replicode.validation.sampling import Batch, Dataset, Sampler
+from replicode.validation.scores import GaussianScores
 
 NOISE = 0.3
 

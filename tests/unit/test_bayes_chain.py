@@ -4,8 +4,8 @@ import checker
 import pytest
 
 from replicode.present import as_json, as_latex, as_text, bayes_derivation
-from theory.activation import activation
-from theory.bayes import derive_bayes
+from replicode.theory.activation import activation
+from replicode.theory.bayes import derive_bayes
 
 
 @pytest.mark.parametrize(

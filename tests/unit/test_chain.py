@@ -13,9 +13,9 @@ import pytest
 import sympy as sp
 
 from replicode.present import as_json, derivation
-from theory.chain.activation import explicit_tokens
-from theory.chain.replicas import leibniz
-from theory.saddle import derive
+from replicode.theory.chain.activation import explicit_tokens
+from replicode.theory.chain.replicas import leibniz
+from replicode.theory.saddle import derive
 
 NESTED = "x*sum(x*exp(-x**2)/sum(exp(-x**2)))"
 CASES = [

@@ -9,17 +9,17 @@ import pytest
 import sympy as sp
 from click.testing import CliRunner
 
-import validation.properties as suite
-from codegen.population import BayesGain
+import replicode.validation.properties as suite
 from replicode.check import as_text, check, failed
 from replicode.cli import main
-from theory.activation import activation
-from theory.analysis import analysis
-from theory.errors import Refusal
-from theory.nodes import W, X
-from theory.properties import Claim
-from theory.task import task
-from validation.properties import population, solution
+from replicode.codegen.population import BayesGain
+from replicode.theory.activation import activation
+from replicode.theory.analysis import analysis
+from replicode.theory.errors import Refusal
+from replicode.theory.nodes import W, X
+from replicode.theory.properties import Claim
+from replicode.theory.task import task
+from replicode.validation.properties import population, solution
 
 KEYS = "equivariant normalised shift_invariant elementwise smooth kinks growth parity parameters nishimori properties"
 
@@ -305,7 +305,7 @@ def test_an_error_is_a_failure_and_a_refusal_is_not(softmax, monkeypatch):
         return {**suite.PROPERTIES, "posterior": run}
 
     for error, expected in ((ZeroDivisionError("by 0"), "failed"), (Refusal("beyond it"), "not applicable")):
-        monkeypatch.setattr("validation.properties.suite.PROPERTIES", raised(error))
+        monkeypatch.setattr("replicode.validation.properties.suite.PROPERTIES", raised(error))
         (verdict,) = suite.outcomes(softmax, ["posterior"]).values()
         assert verdict.outcome == expected and str(error) in verdict.detail
 

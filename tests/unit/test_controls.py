@@ -9,12 +9,12 @@ import pytest
 from generated import module_of
 from scipy import stats
 
-from theory.errors import InputError
-from validation.controls import CONTROLS, controls_of
-from validation.experiment import report, run
-from validation.measure import QUANTITIES
-from validation.module import GeneratedAttention
-from validation.statistics import DEGREES_PER_CONTROL, extrapolate
+from replicode.theory.errors import InputError
+from replicode.validation.controls import CONTROLS, controls_of
+from replicode.validation.experiment import report, run
+from replicode.validation.measure import QUANTITIES
+from replicode.validation.module import GeneratedAttention
+from replicode.validation.statistics import DEGREES_PER_CONTROL, extrapolate
 
 NONE = np.array([])
 FALSE_ALARM = 1e-4  # of each statistical check; at fixed seeds it either holds or does not

@@ -3,10 +3,10 @@
 import pytest
 import sympy as sp
 
-from theory.curvature import derivable, derive_curvature, moved, second_rate_symbol
-from theory.gaussian import FieldLaw
-from theory.model import ALPHA, BLOCKS, CONJUGATES, NOISE, ORDER_PARAMETERS, M, Q, V, Y
-from theory.saddle import ENVELOPE, HIDDEN, IDLE, derive, rate_symbol
+from replicode.theory.curvature import derivable, derive_curvature, moved, second_rate_symbol
+from replicode.theory.gaussian import FieldLaw
+from replicode.theory.model import ALPHA, BLOCKS, CONJUGATES, NOISE, ORDER_PARAMETERS, M, Q, V, Y
+from replicode.theory.saddle import ENVELOPE, HIDDEN, IDLE, derive, rate_symbol
 
 
 @pytest.fixture(scope="module")

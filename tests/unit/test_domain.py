@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from theory.activation import activation, registered
-from theory.domain import check_domain
-from theory.errors import InputError
+from replicode.theory.activation import activation, registered
+from replicode.theory.domain import check_domain
+from replicode.theory.errors import InputError
 
 REAL, AVERAGES = "real and finite on R^L", "Gaussian averages exist"
 

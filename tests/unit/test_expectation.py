@@ -8,12 +8,12 @@ import pytest
 import sympy as sp
 from mpmath import mpf
 
-from theory.errors import InputError, Refusal
-from theory.expectation import GaussianIntegral, closed_form, expectation
-from theory.nodes import X, relu, sigmoid, softplus, step
-from theory.rules import SIGN_RULES
-from theory.special import bivariate_normal_cdf, normal_cdf, owens_t
-from theory.terms import READINGS, Reader, Sign, addends
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.expectation import GaussianIntegral, closed_form, expectation
+from replicode.theory.nodes import X, relu, sigmoid, softplus, step
+from replicode.theory.rules import SIGN_RULES
+from replicode.theory.special import bivariate_normal_cdf, normal_cdf, owens_t
+from replicode.theory.terms import READINGS, Reader, Sign, addends
 
 A, C, M, MU = sp.symbols("a c m mu", real=True)
 Q = sp.Symbol("q", positive=True)

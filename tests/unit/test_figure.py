@@ -16,7 +16,7 @@ from replicode.cli import main
 from replicode.figures import finite_sample, points, population
 from replicode.figures.drawing import LINEAR, SOFTMAX, pyplot, tokens_label
 from replicode.figures.optimal import Ridge, best_ridge
-from theory.errors import InputError, ReplicodeError
+from replicode.theory.errors import InputError, ReplicodeError
 
 TINY = finite_sample.Effort((3.0, 4.0), (4.0,), (40, 80), 3, 1e-2, 5)
 PANEL = population.Panel("spiked", 3, (1.0, 2.0), (2.0,), True)

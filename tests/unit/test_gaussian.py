@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from theory.errors import Refusal
-from theory.gaussian import FieldLaw, gaussian_from_log_weight, price, price_stein
-from theory.model import NOISE, Z_STAR, M, Q, Y, token_law
-from theory.nodes import X
+from replicode.theory.errors import Refusal
+from replicode.theory.gaussian import FieldLaw, gaussian_from_log_weight, price, price_stein
+from replicode.theory.model import NOISE, Z_STAR, M, Q, Y, token_law
+from replicode.theory.nodes import X
 
 A, B, C = sp.symbols("a b c", real=True)
 T = sp.Symbol("theta", real=True)

@@ -7,15 +7,15 @@ import pytest
 import sympy as sp
 from strategies import system_of
 
-from codegen.emit import KINKS, RUNTIME, _runtime_text, generate
-from codegen.fast import c_source
-from codegen.precise import check_dimension
-from theory.activation import activation
-from theory.errors import InputError, Refusal
-from theory.kinks import kink_points, piecewise
-from theory.nodes import X, relu
-from validation.kinks import WIDTHS, Rounded, stages
-from validation.module import GeneratedAttention
+from replicode.codegen.emit import KINKS, RUNTIME, _runtime_text, generate
+from replicode.codegen.fast import c_source
+from replicode.codegen.precise import check_dimension
+from replicode.theory.activation import activation
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.kinks import kink_points, piecewise
+from replicode.theory.nodes import X, relu
+from replicode.validation.kinks import WIDTHS, Rounded, stages
+from replicode.validation.module import GeneratedAttention
 
 A, C = sp.symbols("a c", real=True)
 

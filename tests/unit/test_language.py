@@ -13,18 +13,18 @@ import pytest
 import sympy as sp
 from click.testing import CliRunner
 
-from codegen.emit import kernel_function
-from codegen.lower import sigma_kernel, stable_form
 from replicode.cli import main
-from theory import language
-from theory.activation import activation
-from theory.channel import eliminate_values
-from theory.errors import InputError, LanguageError
-from theory.language import ALLOWED, FUNCTIONS, RESERVED, parse, unparse
-from theory.model import Model
-from theory.nodes import L, TokenSum, X, relu, sigmoid, softplus, step
-from theory.saddle import loss_derivatives
-from theory.tokens import Definition, OuterProducts
+from replicode.codegen.emit import kernel_function
+from replicode.codegen.lower import sigma_kernel, stable_form
+from replicode.theory import language
+from replicode.theory.activation import activation
+from replicode.theory.channel import eliminate_values
+from replicode.theory.errors import InputError, LanguageError
+from replicode.theory.language import ALLOWED, FUNCTIONS, RESERVED, parse, unparse
+from replicode.theory.model import Model
+from replicode.theory.nodes import L, TokenSum, X, relu, sigmoid, softplus, step
+from replicode.theory.saddle import loss_derivatives
+from replicode.theory.tokens import Definition, OuterProducts
 
 VALUES = eliminate_values(Model())
 C = sp.Symbol("c", real=True)

@@ -3,9 +3,9 @@
 import pytest
 from generated import module_of
 
-from codegen.emit import generate
-from theory.model import LAMBDA, RESIDUAL, THETA, Model
-from theory.saddle import derive
+from replicode.codegen.emit import generate
+from replicode.theory.model import LAMBDA, RESIDUAL, THETA, Model
+from replicode.theory.saddle import derive
 
 CASE = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 2.0, "lambda_v": 0.5}
 REFERENCE = 0.5532884048  # softmax, two tokens, at CASE

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from theory.errors import InputError
-from theory.lengths import lengths
-from theory.task import task
-from validation.attention import objective
-from validation.measure import Overlaps
-from validation.online import _drawn_order, one_pass
-from validation.sampling import Dataset, Sampler
-from validation.scores import GaussianScores, scores_of
-from validation.training import Random, Warm
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import lengths
+from replicode.theory.task import task
+from replicode.validation.attention import objective
+from replicode.validation.measure import Overlaps
+from replicode.validation.online import _drawn_order, one_pass
+from replicode.validation.sampling import Dataset, Sampler
+from replicode.validation.scores import GaussianScores, scores_of
+from replicode.validation.training import Random, Warm
 
 FALSE_ALARM = 1e-6
 

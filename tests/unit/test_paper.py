@@ -8,9 +8,9 @@ from math import inf
 import numpy as np
 import pytest
 
-import validation.paper as paper
+import replicode.validation.paper as paper
 from replicode.api import module_for
-from validation.paper import PAPER, Data, Point, Records, table, trained
+from replicode.validation.paper import PAPER, Data, Point, Records, table, trained
 
 MORE, FEWER = Data("spiked", 2, 4.0, 4.0, 0.3), Data("spiked", 2, 4.0, 3.0, 0.3)
 POINTS = (Point("softmax", MORE, 2.0, 2.0), Point("linear", MORE, 2.0, 2.0), Point("softmax", FEWER, 2.0, 2.0))

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from replicode.cli import main
 from replicode.population_level import population
-from theory.activation import activation, registered
-from theory.errors import InputError
-from theory.lengths import lengths
-from theory.nishimori import nishimori
-from theory.task import task
+from replicode.theory.activation import activation, registered
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import lengths
+from replicode.theory.nishimori import nishimori
+from replicode.theory.task import task
 
 L_, NU_ = sp.symbols("L nu")
 
@@ -81,7 +81,7 @@ def test_averages_in_closed_form(text):
 @pytest.mark.parametrize("tokens, nu", [(2, 0.3), (3, 4.0), (8, 1.0), (16, 9.0)])
 def test_softmax_is_bayes(name, tokens, nu):
     """By the numerical optimum, which knows nothing of the Nishimori condition."""
-    from codegen.population import averager, bayes_gain, best
+    from replicode.codegen.population import averager, bayes_gain, best
 
     distribution = lengths(tokens)
     averages, _ = averager(activation("softmax"), task(name), nu, distribution)
@@ -110,7 +110,7 @@ def test_nishimori_of_a_quadratic_signal():
 
 
 def NU_pos():
-    from theory.model import NU
+    from replicode.theory.model import NU
 
     return NU
 
@@ -228,11 +228,11 @@ def test_risk_off_the_manifold_against_samples(task_text):
     """Seven overlaps, weights by importance; 4.5 sigma on 2e5 samples: a false alarm in 150000 per case."""
     import numpy as np
 
-    from codegen.sampled import evaluated
-    from theory.activation import Activation
-    from theory.model import CHI_STAR, NOISE, NU, M, Q
-    from theory.population import BIAS_IDLE, CHI_EPS, CHI_IDLE, K_V, K_VSTAR, SIGMA_EPS, SIGMA_IDLE, V_KSTAR
-    from theory.population import population_risk as derived
+    from replicode.codegen.sampled import evaluated
+    from replicode.theory.activation import Activation
+    from replicode.theory.model import CHI_STAR, NOISE, NU, M, Q
+    from replicode.theory.population import BIAS_IDLE, CHI_EPS, CHI_IDLE, K_V, K_VSTAR, SIGMA_EPS, SIGMA_IDLE, V_KSTAR
+    from replicode.theory.population import population_risk as derived
 
     nu, noise, tokens, count = 1.2, 0.3, 2, 200_000
     values = {

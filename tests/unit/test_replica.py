@@ -3,9 +3,9 @@
 import pytest
 import sympy as sp
 
-from theory.errors import Refusal
-from theory.model import LAMBDA, LAMBDAS, MH, QH, RESIDUAL, THETA, VH, M, Model, Q, V
-from theory.replica import (
+from replicode.theory.errors import Refusal
+from replicode.theory.model import LAMBDA, LAMBDAS, MH, QH, RESIDUAL, THETA, VH, M, Model, Q, V
+from replicode.theory.replica import (
     BETA,
     CHANNEL_FIELD,
     CHANNEL_V,

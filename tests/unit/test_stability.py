@@ -7,8 +7,8 @@ import sympy as sp
 from generated import module_of
 
 from replicode.present import as_json, as_latex, stability_derivation
-from theory.saddle import derive
-from theory.stability import RESPONSES, derive_stability, replicon_direction, stability_matrix
+from replicode.theory.saddle import derive
+from replicode.theory.stability import RESPONSES, derive_stability, replicon_direction, stability_matrix
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from theory.errors import InputError
-from theory.lengths import lengths
-from validation.attention import Centre, objective, predictions
-from validation.experiment import Experiment, Failure, Setting, report, run, run_one, streams
-from validation.measure import QUANTITIES, Overlaps, measure
-from validation.methods import Adam, GradientDescent, Lbfgs, relative_gradient_norm
-from validation.sampling import Dataset, Sampler, sphere_frame
-from validation.scores import GaussianScores
-from validation.training import Informed, Random, Warm, train, train_path
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import lengths
+from replicode.validation.attention import Centre, objective, predictions
+from replicode.validation.experiment import Experiment, Failure, Setting, report, run, run_one, streams
+from replicode.validation.measure import QUANTITIES, Overlaps, measure
+from replicode.validation.methods import Adam, GradientDescent, Lbfgs, relative_gradient_norm
+from replicode.validation.sampling import Dataset, Sampler, sphere_frame
+from replicode.validation.scores import GaussianScores
+from replicode.validation.training import Informed, Random, Warm, train, train_path
 
 FALSE_ALARM = 1e-6  # of each law test below; at fixed seeds they either hold or do not
 

@@ -1,1 +1,1 @@
-"""The derivation written down, part by part: `theory.chain.steps` puts the parts together."""
+"""The derivation written down, part by part: `replicode.theory.chain.steps` puts the parts together."""

@@ -8,21 +8,21 @@ from functools import cached_property
 
 import sympy as sp
 
-from theory.channel import AMPLITUDE, N, U
-from theory.model import (
+from replicode.theory.channel import AMPLITUDE, N, U
+from replicode.theory.model import (
     RESIDUAL,
     V,
     Y,
 )
-from theory.nodes import L, W, X
-from theory.notation import parameter_symbols
-from theory.replica import (
+from replicode.theory.nodes import L, W, X
+from replicode.theory.notation import parameter_symbols
+from replicode.theory.replica import (
     Step,
 )
-from theory.saddle import (
+from replicode.theory.saddle import (
     SaddleSystem,
 )
-from theory.tokens import Definition, OuterProducts
+from replicode.theory.tokens import Definition, OuterProducts
 
 SIGMA_W = sp.Symbol("sigma_w", real=True)
 SIGMA_SIGMA = sp.Symbol("sigma_sigma", nonnegative=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sympy as sp
 
-from theory.chain.saddle import ExponentialTest
-from theory.curvature import Curvature, Pair, derive_curvature, transport
-from theory.gaussian import FieldLaw
-from theory.model import BLOCKS, V
-from theory.replica import Step
-from theory.saddle import HIDDEN, IDLE, SaddleSystem
+from replicode.theory.chain.saddle import ExponentialTest
+from replicode.theory.curvature import Curvature, Pair, derive_curvature, transport
+from replicode.theory.gaussian import FieldLaw
+from replicode.theory.model import BLOCKS, V
+from replicode.theory.replica import Step
+from replicode.theory.saddle import HIDDEN, IDLE, SaddleSystem
 
 
 def jacobian(system: SaddleSystem) -> list[Step]:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import sympy as sp
 
-from theory.gaussian import FieldLaw
-from theory.model import (
+from replicode.theory.gaussian import FieldLaw
+from replicode.theory.model import (
     CHI_STAR,
     M,
     Q,
     Y,
 )
-from theory.nodes import X
-from theory.replica import (
+from replicode.theory.nodes import X
+from replicode.theory.replica import (
     Step,
 )
-from theory.saddle import (
+from replicode.theory.saddle import (
     HIDDEN,
     SaddleSystem,
     given_fields,
 )
-from theory.task import Task
+from replicode.theory.task import Task
 
 
 def weight(task: Task, law: FieldLaw) -> list[Step]:

@@ -7,11 +7,11 @@ from itertools import permutations
 import sympy as sp
 from sympy.combinatorics import Permutation
 
-from theory.model import (
+from replicode.theory.model import (
     BLOCKS,
     LAMBDAS,
 )
-from theory.replica import (
+from replicode.theory.replica import (
     BETA,
     CHANNEL_FIELD,
     CHANNEL_VARIANCE,
@@ -25,7 +25,7 @@ from theory.replica import (
     block_renaming,
     per_replica,
 )
-from theory.saddle import (
+from replicode.theory.saddle import (
     SaddleSystem,
 )
 

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import sympy as sp
 
-from theory.gaussian import FieldLaw
-from theory.model import (
+from replicode.theory.gaussian import FieldLaw
+from replicode.theory.model import (
     ALPHA,
     BLOCKS,
     CHI_STAR,
@@ -22,11 +22,11 @@ from theory.model import (
     Q,
     V,
 )
-from theory.notation import average
-from theory.replica import (
+from replicode.theory.notation import average
+from replicode.theory.replica import (
     Step,
 )
-from theory.saddle import (
+from replicode.theory.saddle import (
     HIDDEN,
     IDLE,
     ChannelAverage,

@@ -12,18 +12,18 @@ from dataclasses import replace
 
 import sympy as sp
 
-from theory.chain.activation import LARGEST_TWICE, envelope, explicit_tokens, prox, reductions, values
-from theory.chain.curvature import jacobian
-from theory.chain.fields import law, weight
-from theory.chain.replicas import gaussian_channel, matrices, prior, replicas
-from theory.chain.saddle import channel, conjugates, equations
-from theory.location import location
-from theory.model import NOISE, M, Q
-from theory.notation import builtin
-from theory.optimum import best_value
-from theory.population import BIAS_IDLE, CROSS_OVERLAPS, SIGMA_EPS, SIGMA_IDLE, A, B, PopulationSystem
-from theory.replica import Step
-from theory.saddle import (
+from replicode.theory.chain.activation import LARGEST_TWICE, envelope, explicit_tokens, prox, reductions, values
+from replicode.theory.chain.curvature import jacobian
+from replicode.theory.chain.fields import law, weight
+from replicode.theory.chain.replicas import gaussian_channel, matrices, prior, replicas
+from replicode.theory.chain.saddle import channel, conjugates, equations
+from replicode.theory.location import location
+from replicode.theory.model import NOISE, M, Q
+from replicode.theory.notation import builtin
+from replicode.theory.optimum import best_value
+from replicode.theory.population import BIAS_IDLE, CROSS_OVERLAPS, SIGMA_EPS, SIGMA_IDLE, A, B, PopulationSystem
+from replicode.theory.replica import Step
+from replicode.theory.saddle import (
     SaddleSystem,
     joint_laws,
 )

@@ -6,9 +6,9 @@ hold and does not has failed. `subject` prepares an activation, `outcomes` runs 
 what takes too long for it. All points are drawn from the subject's seed.
 """
 
-from validation.properties.subject import DIGITS, Subject, examined, prepared, subject
-from validation.properties.suite import LONGER, PROPERTIES, outcomes
-from validation.properties.verdict import PASSED, Outcome, Property, Verdict
+from replicode.validation.properties.subject import DIGITS, Subject, examined, prepared, subject
+from replicode.validation.properties.suite import LONGER, PROPERTIES, outcomes
+from replicode.validation.properties.verdict import PASSED, Outcome, Property, Verdict
 
 __all__ = [
     "DIGITS",

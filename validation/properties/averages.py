@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from theory.nodes import X
-from validation.properties.subject import Array, Subject
-from validation.properties.verdict import Verdict, not_applicable
+from replicode.theory.nodes import X
+from replicode.validation.properties.subject import Array, Subject
+from replicode.validation.properties.verdict import Verdict, not_applicable
 
 NODES = (10_000, 30_000)
 RESOLVED = 1e-2

@@ -9,10 +9,10 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from codegen.oracle import evaluate
-from validation.properties.subject import Subject
-from validation.properties.symmetries import EXACT
-from validation.properties.verdict import Verdict, compared, every, not_applicable
+from replicode.codegen.oracle import evaluate
+from replicode.validation.properties.subject import Subject
+from replicode.validation.properties.symmetries import EXACT
+from replicode.validation.properties.verdict import Verdict, compared, every, not_applicable
 
 STEP = mpf(10) ** -14  # truncation 1e-28, rounding of a second difference 1e-32
 CLOSE = mpf(10) ** -18

@@ -8,21 +8,21 @@ from types import ModuleType
 
 import numpy as np
 
-from codegen.population import CHECK, FINE, BayesGain, averager, bayes_gain
-from codegen.runtime.nodes import sobol
-from codegen.sampled import evaluated
-from theory.activation import Activation
-from theory.closed import closed_averages
-from theory.errors import InputError, Refusal
-from theory.lengths import lengths
-from theory.model import NU, M, Q
-from theory.nishimori import nishimori
-from theory.nodes import L
-from theory.sequence import weighted_averages
-from theory.task import Task
-from validation.properties.averages import PHYSICS, quiet
-from validation.properties.subject import Subject, number
-from validation.properties.verdict import Verdict, above, every, near, not_applicable
+from replicode.codegen.population import CHECK, FINE, BayesGain, averager, bayes_gain
+from replicode.codegen.runtime.nodes import sobol
+from replicode.codegen.sampled import evaluated
+from replicode.theory.activation import Activation
+from replicode.theory.closed import closed_averages
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.lengths import lengths
+from replicode.theory.model import NU, M, Q
+from replicode.theory.nishimori import nishimori
+from replicode.theory.nodes import L
+from replicode.theory.sequence import weighted_averages
+from replicode.theory.task import Task
+from replicode.validation.properties.averages import PHYSICS, quiet
+from replicode.validation.properties.subject import Subject, number
+from replicode.validation.properties.verdict import Verdict, above, every, near, not_applicable
 
 POINTS = 3
 AGREED = 1e-8

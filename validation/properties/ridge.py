@@ -8,11 +8,20 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from theory.model import NU
-from theory.numeric import Program
-from validation.properties.averages import CONJUGATES, NODES, ORDER, PHYSICS, RESOLVED, quiet, resolution, unresolved
-from validation.properties.subject import Subject
-from validation.properties.verdict import Verdict, every, near, not_applicable
+from replicode.theory.model import NU
+from replicode.theory.numeric import Program
+from replicode.validation.properties.averages import (
+    CONJUGATES,
+    NODES,
+    ORDER,
+    PHYSICS,
+    RESOLVED,
+    quiet,
+    resolution,
+    unresolved,
+)
+from replicode.validation.properties.subject import Subject
+from replicode.validation.properties.verdict import Verdict, every, near, not_applicable
 
 _CROSS = (0.11, -0.17, 0.05)
 

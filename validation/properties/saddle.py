@@ -10,9 +10,9 @@ import numpy as np
 import sympy as sp
 from mpmath import mpf
 
-from theory.activation import Activation
-from theory.nodes import X
-from validation.properties.averages import (
+from replicode.theory.activation import Activation
+from replicode.theory.nodes import X
+from replicode.validation.properties.averages import (
     CONJUGATES,
     NODES,
     ORDER,
@@ -27,8 +27,8 @@ from validation.properties.averages import (
     unfit,
     unresolved,
 )
-from validation.properties.subject import Array, Subject
-from validation.properties.verdict import Verdict, compared, every, near, not_applicable
+from replicode.validation.properties.subject import Array, Subject
+from replicode.validation.properties.verdict import Verdict, compared, every, near, not_applicable
 
 WIDTHS = (0.1, 0.03, 0.01, 0.003)
 MOVE = 2e-3

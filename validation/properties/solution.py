@@ -9,17 +9,17 @@ from functools import lru_cache
 import mpmath
 import numpy as np
 
-from codegen.bayes import BayesChannel, Branch, branches
-from codegen.population import FINE, averager
-from theory.bayes import derive_bayes
-from theory.errors import Refusal
-from theory.lengths import lengths
-from theory.numeric import Undefined
-from theory.task import Task
-from validation.properties.averages import PHYSICS, Physics, Saddle, quiet, resolution, saddles
-from validation.properties.population import best_gain
-from validation.properties.subject import Subject
-from validation.properties.verdict import Verdict, above, every, near, not_applicable
+from replicode.codegen.bayes import BayesChannel, Branch, branches
+from replicode.codegen.population import FINE, averager
+from replicode.theory.bayes import derive_bayes
+from replicode.theory.errors import Refusal
+from replicode.theory.lengths import lengths
+from replicode.theory.numeric import Undefined
+from replicode.theory.task import Task
+from replicode.validation.properties.averages import PHYSICS, Physics, Saddle, quiet, resolution, saddles
+from replicode.validation.properties.population import best_gain
+from replicode.validation.properties.subject import Subject
+from replicode.validation.properties.verdict import Verdict, above, every, near, not_applicable
 
 BASE = replace(PHYSICS, lambda_k=2.0)
 PENALTIES = (1.0, 3.0, 10.0)

@@ -14,19 +14,19 @@ import numpy as np
 import sympy as sp
 from mpmath import mpf
 
-from codegen.emit import generate
-from codegen.ir import Kernel
-from codegen.lower import lower, pullback_kernel, sigma_kernel, stable_form
-from codegen.oracle import evaluate
-from theory.activation import Activation, activation
-from theory.analysis import Analysis, analysis, known_values
-from theory.domain import check_domain
-from theory.errors import Refusal
-from theory.lengths import Lengths, lengths
-from theory.numeric import Program, Undefined, random_scores
-from theory.properties import properties
-from theory.saddle import SaddleSystem, derive, loss_derivatives
-from theory.task import Task, task
+from replicode.codegen.emit import generate
+from replicode.codegen.ir import Kernel
+from replicode.codegen.lower import lower, pullback_kernel, sigma_kernel, stable_form
+from replicode.codegen.oracle import evaluate
+from replicode.theory.activation import Activation, activation
+from replicode.theory.analysis import Analysis, analysis, known_values
+from replicode.theory.domain import check_domain
+from replicode.theory.errors import Refusal
+from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.numeric import Program, Undefined, random_scores
+from replicode.theory.properties import properties
+from replicode.theory.saddle import SaddleSystem, derive, loss_derivatives
+from replicode.theory.task import Task, task
 
 DIGITS = 60
 SAMPLES = 3

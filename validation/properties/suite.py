@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import mpmath
 
-from theory.errors import Refusal
-from validation.properties import kernels, population, ridge, saddle, solution, symmetries
-from validation.properties.subject import DIGITS, Subject
-from validation.properties.verdict import Property, Verdict, not_applicable
+from replicode.theory.errors import Refusal
+from replicode.validation.properties import kernels, population, ridge, saddle, solution, symmetries
+from replicode.validation.properties.subject import DIGITS, Subject
+from replicode.validation.properties.verdict import Property, Verdict, not_applicable
 
 PROPERTIES: Mapping[str, Property] = {
     "equivariance": symmetries.equivariance,

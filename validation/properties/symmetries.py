@@ -7,10 +7,10 @@ import random
 import mpmath
 from mpmath import mpf
 
-from theory.analysis import exchanged, known_values
-from theory.numeric import Program
-from validation.properties.subject import Subject
-from validation.properties.verdict import Verdict, compared, every, not_applicable
+from replicode.theory.analysis import exchanged, known_values
+from replicode.theory.numeric import Program
+from replicode.validation.properties.subject import Subject
+from replicode.validation.properties.verdict import Verdict, compared, every, not_applicable
 
 EXACT = mpf(10) ** -40
 

@@ -11,7 +11,7 @@ import numpy as np
 from mpmath import mpf
 
 if TYPE_CHECKING:
-    from validation.properties.subject import Subject
+    from replicode.validation.properties.subject import Subject
 
 Outcome = Literal["passed", "failed", "not applicable"]
 
