@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import sympy as sp
 
 from replicode.theory.errors import InputError
-from replicode.theory.language import parse, unparse
+from replicode.theory.language import check_names, parse, unparse
 from replicode.theory.nodes import L, TokenSum, X
 from replicode.theory.vector import function_expression
 
@@ -33,6 +33,9 @@ class Activation:
     expr: sp.Expr
     values: Mapping[str, float] = field(default_factory=dict)
     defaults: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_names(self.expr, "activation")
 
     @property
     def parameters(self) -> tuple[str, ...]:
