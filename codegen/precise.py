@@ -594,7 +594,7 @@ def check_dimension(module: ModuleType, parameters: Mapping[str, Any]) -> int:
     """The dimension of the prox-free integral, refused where it is too large for lattices of many digits."""
     if hasattr(module, "kink_points"):
         raise Refusal("digits: more than 12 are computed for smooth activations only, and this one has kinks")
-    if module.WEIGHTED or len(module.KERNELS) > 1:
+    if module.LOCATION != "gaussian" or len(module.KERNELS) > 1:
         raise Refusal(
             "digits: more than 12 are computed for one length and a weight that leaves the scores Gaussian only"
         )

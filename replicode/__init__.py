@@ -22,7 +22,7 @@ _HOMES = {
     "Refusal": "replicode.theory.errors",
     "ReplicodeError": "replicode.theory.errors",
     "derive": "replicode.api",
-    "generate": "replicode.codegen.emit",
+    "generate": "replicode.codegen.compiler",
     "population": "replicode.population_level",
     "bayes": "replicode.bayes_level",
     "figure": "replicode.figures",
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from replicode.api import solve as solve
     from replicode.api import validate as validate
     from replicode.bayes_level import bayes as bayes
-    from replicode.codegen.emit import generate as generate
+    from replicode.codegen.compiler import generate as generate
     from replicode.figures import figure as figure
     from replicode.population_level import population as population
     from replicode.theory.activation import Activation as Activation

@@ -98,7 +98,7 @@ def _described(thing: object) -> object:
 
 
 def _build(act: str | Activation, task: str | Task, tokens: Lengths) -> dict[str, Any]:
-    from replicode.codegen.emit import generate
+    from replicode.codegen.compiler import generate
 
     system = derive(act, task, tokens)
     module = generate(system)

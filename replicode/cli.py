@@ -248,7 +248,7 @@ def _bayes_range(ends: tuple[float, float], output: str | None, as_json: bool, a
 def generate(activation: str, task: str, tokens: str, output: str, parameters: dict[str, float], as_json: bool) -> None:
     """Write a standalone NumPy solver for an activation."""
     from replicode.api import derive as derived
-    from replicode.codegen.emit import generate as generated
+    from replicode.codegen.compiler import generate as generated
     from replicode.theory.activation import activation as settled
     from replicode.theory.lengths import lengths
 

@@ -49,6 +49,17 @@ class PopulationRisk:
     bias: sp.Expr
     on_manifold: sp.Expr
 
+    @property
+    def best_value_overlap(self) -> sp.Expr:
+        """The m_v of the best v = m_v v*, on the manifold."""
+        along = self.on_manifold.subs(Q["v"], M["v"] ** 2)
+        return sp.solve(sp.diff(along, M["v"]), M["v"])[0]
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether chi_star is integrated out, the scores being Gaussian."""
+        return CHI_STAR not in self.score_mean.free_symbols
+
 
 def token_covariance(chi: sp.Symbol) -> FieldLaw:
     """The base law of (chi*, z*, chi, z) of one token, off the manifold."""

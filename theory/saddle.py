@@ -27,6 +27,7 @@ from replicode.theory.model import (
     MH,
     ORDER_PARAMETERS,
     QH,
+    RESIDUAL,
     VH,
     M,
     Model,
@@ -158,6 +159,17 @@ class SaddleSystem:
         """The factor of d E[M] / d theta in the conjugate that stationarity in theta determines."""
         balance = self.gradient[theta]
         return -sp.diff(balance, rate_symbol(theta)) / sp.diff(balance, conjugate_of(theta))
+
+    @cached_property
+    def conjugate_update(self) -> dict[sp.Symbol, sp.Expr]:
+        """The conjugates at which f is stationary in the order parameters, in the rates of E[M]."""
+        solved = {conjugate_of(t): sp.solve(self.gradient[t], conjugate_of(t)) for t in ORDER_PARAMETERS}
+        return {conjugate: solved[conjugate][0] for conjugate in CONJUGATES}
+
+    @property
+    def even(self) -> bool:
+        """Whether (w_z, y) -> -(w_z, y) changes nothing; the activation does not see them."""
+        return bool(sp.expand(self.model.loss - self.model.loss.subs(RESIDUAL, -RESIDUAL)) == 0)
 
     def equations(self) -> dict[str, sp.Expr]:
         """The twelve saddle-point equations, unknown by unknown, and the derivative forms of Vh."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.theory.activation import activation as activation_of
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.theory.saddle import derive
 from replicode.validation.experiment import streams
 from replicode.validation.measure import QUANTITIES, measure

@@ -5,6 +5,7 @@ All evaluators have one interface: `averages(order)` for the saddle equations an
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -14,7 +15,7 @@ from replicode.codegen.runtime.fields import Fields, dimensions, field_factor, f
 from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, Array, channel_rates, conjugates_from_rates
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
-from replicode.codegen.runtime.location import WEIGHTED, location_at, location_dimensions
+from replicode.codegen.runtime.location import location_dimensions, location_of
 from replicode.codegen.runtime.nodes import lattice, level_count
 from replicode.codegen.runtime.prox import block_size, global_prox, prox
 
@@ -119,12 +120,10 @@ def _blocks(count: int, setting: Setting) -> Iterator[slice]:
         yield slice(begin, begin + size)
 
 
-class ProxChannel:
-    """Averages at nodes in w, the prox being followed from one call to the next; `search` looks for global minima."""
+class NodeChannel(ABC):
+    """Averages at nodes in w; how the prox is found, and what it gives there, is left to those that follow."""
 
     name = "prox"
-    slack = 0.1
-    cuts_folds = True
 
     def __init__(self, nodes: tuple[Array, Array], setting: Setting) -> None:
         self.zeta, self.weights = nodes
@@ -132,6 +131,63 @@ class ProxChannel:
         self.chi: Array | None = None
         self.failed = 0
         self.jumped = 0
+
+    @abstractmethod
+    def _prox(self, at: Fields, V: tuple[float, float], search: bool) -> Array:
+        """Where the objective is least; `search` looks for global minima afresh."""
+
+    @abstractmethod
+    def _integrands(self, order: Array, at: Fields, chi: Array, slopes: tuple[Array, ...]) -> Array:
+        """The six rates, M and the residual's loss, sample by sample: (8, n)."""
+
+    @abstractmethod
+    def _responses(self, order: Array, at: Fields, chi: Array) -> Array:
+        """Squares of the blocks of d^2 M / dw^2 and the trace of the score block: (4, n)."""
+
+    def prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
+        """The fields at all nodes, and their prox."""
+        at = fields(field_factor(order, self.setting), self.zeta)
+        self.chi = self._prox(at, (float(order[2]), float(order[5])), search)
+        return at, self.chi
+
+    def averages(self, order: Array, search: bool = False) -> Averages:
+        """All averages at these order parameters."""
+        at, chi = self.prox_points(order, search)
+        total, mass = np.zeros(RATES + 2), 0.0
+        for b, weights, slopes in self._weighted(order, at):
+            total += self._integrands(order, at.at(b), chi[:, b], slopes) @ weights
+            mass += float(weights.sum())
+        failed, jumped = (count / self.weights.size for count in (self.failed, self.jumped))
+        total /= mass
+        return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), 1.0, 0.0, failed, jumped)
+
+    def _weighted(self, order: Array, at: Fields) -> Iterator[tuple[slice, Array, tuple[Array, ...]]]:
+        """Blocks with their weights, the hidden location's included, and the slopes of its logarithm."""
+        location = location_of(order, self.setting)
+        first = self.zeta.shape[0] - location_dimensions(self.setting)
+        for b in _blocks(self.weights.size, self.setting):
+            if location is None:
+                yield b, self.weights[b], ()
+            else:
+                here = location.at(at.w_chi[:, b], self.zeta[first:, b])
+                yield b, self.weights[b] * here.value, (here.slopes,)
+
+    def response(self, order: Array) -> Response:
+        """Second derivatives of M on the smooth part of the prox."""
+        at, chi = self.prox_points(order, False)
+        total, mass = np.zeros(4), 0.0
+        for b, weights, _ in self._weighted(order, at):
+            total += self._responses(order, at.at(b), chi[:, b]) @ weights
+            mass += float(weights.sum())
+        total /= mass
+        return Response(total[:3], float(total[3]))
+
+
+class ProxChannel(NodeChannel):
+    """The prox of a smooth loss, followed from one call to the next."""
+
+    slack = 0.1
+    cuts_folds = True
 
     @staticmethod
     def at_level(level: int, setting: Setting) -> ProxChannel:
@@ -150,47 +206,19 @@ class ProxChannel:
     def adapt(self, order: Array) -> None:
         """Nodes in w need no adapting."""
 
-    def _prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
-        at = fields(field_factor(order, self.setting), self.zeta)
-        V = (float(order[2]), float(order[5]))
+    def _prox(self, at: Fields, V: tuple[float, float], search: bool) -> Array:
         if self.chi is None or search:
             start = at.w_chi if self.chi is None else self.chi
-            self.chi, self.failed, self.jumped = global_prox(start, at, V, self.setting)
+            chi, self.failed, self.jumped = global_prox(start, at, V, self.setting)
         else:
-            self.chi, self.failed = prox(self.chi, at, V, self.setting)
-        return at, self.chi
+            chi, self.failed = prox(self.chi, at, V, self.setting)
+        return chi
 
-    def averages(self, order: Array, search: bool = False) -> Averages:
-        """All averages at these order parameters."""
-        at, chi = self._prox_points(order, search)
-        total, mass = np.zeros(RATES + 2), 0.0
-        for b, weights, slopes in self._weighted(order, at):
-            total += _integrands(order, self.setting, at.at(b), chi[:, b], slopes) @ weights
-            mass += float(weights.sum())
-        failed, jumped = (count / self.weights.size for count in (self.failed, self.jumped))
-        total /= mass
-        return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), 1.0, 0.0, failed, jumped)
+    def _integrands(self, order: Array, at: Fields, chi: Array, slopes: tuple[Array, ...]) -> Array:
+        return _integrands(order, self.setting, at, chi, slopes)
 
-    def _weighted(self, order: Array, at: Fields) -> Iterator[tuple[slice, Array, tuple[Array, ...]]]:
-        """Blocks with their weights, the hidden location's included, and the slopes of its logarithm."""
-        location = location_at(order, self.setting) if WEIGHTED else None
-        first = self.zeta.shape[0] - location_dimensions(self.setting)
-        for b in _blocks(self.weights.size, self.setting):
-            if location is None:
-                yield b, self.weights[b], ()
-            else:
-                here = location.at(at.w_chi[:, b], self.zeta[first:, b])
-                yield b, self.weights[b] * here.value, (here.slopes,)
-
-    def response(self, order: Array) -> Response:
-        """Second derivatives of M on the smooth part of the prox."""
-        at, chi = self._prox_points(order, False)
-        total, mass = np.zeros(4), 0.0
-        for b, weights, _ in self._weighted(order, at):
-            total += _response_integrands(order, self.setting, at.at(b), chi[:, b]) @ weights
-            mass += float(weights.sum())
-        total /= mass
-        return Response(total[:3], float(total[3]))
+    def _responses(self, order: Array, at: Fields, chi: Array) -> Array:
+        return _response_integrands(order, self.setting, at, chi)
 
 
 class Ensemble:

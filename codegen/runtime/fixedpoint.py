@@ -5,6 +5,7 @@ Iterations run in coordinates (m, log(q - m^2), log V) of each block, in which e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -174,7 +175,7 @@ class Linearised(NamedTuple):
         return np.asarray((np.abs(self.newton) if self.bound is None else self.bound) @ np.abs(gap))
 
 
-def linearised(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
+def derived_or_differenced(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
     """Derivatives of the map and of the reported numbers: derived where the channel has second rates.
 
     Where folds weigh, few nodes tell neither them nor differences well: errors then get the larger of both.
@@ -234,6 +235,9 @@ def differenced(channel: Channel, at: Evaluation, problem: Problem) -> Linearise
         columns.append((to_free(now.image) - base) / step)
         slopes.append((reported(now, problem) - values) / step)
     return _inverted(np.stack(columns, axis=1), np.stack(slopes, axis=1))
+
+
+linearised: Callable[[Channel, Evaluation, Problem], Linearised] = derived_or_differenced
 
 
 def _inverted(rate: Array, slopes: Array) -> Linearised:

@@ -11,10 +11,10 @@ import numpy as np
 
 from replicode.codegen.runtime.channel import RATES, Channel, ProxChannel, _blocks
 from replicode.codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, field_law
-from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, SMOOTH_PATHS, Array, bending, displacements
+from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, Array, bending, displacements
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
-from replicode.codegen.runtime.mixture import Mixture
+from replicode.codegen.runtime.mixture import parts_of
 from replicode.codegen.runtime.proxfree import ProxFreeChannel, _node_blocks
 
 Gains = tuple[Array, Array]
@@ -30,19 +30,21 @@ def token_rows(like: Array, hidden: Array | float, idle: Array | float) -> Array
 
 def second_rates(channel: Channel, order: Array) -> Array | None:
     """The Hessian of E[M] on the nodes of a channel, or None where it is not derived, or jumps are looked for."""
-    if not SMOOTH_PATHS:
-        return None
-    if isinstance(channel, Mixture):
-        parts = [second_rates(c, order) for c in channel.channels]
-        found = [p for p in parts if p is not None]
-        return np.tensordot(channel.shares, found, 1) if len(found) == len(parts) else None
+    total = np.zeros((RATES, RATES))
+    for share, part in parts_of(channel):
+        second = _second_of_length(part, order)
+        if second is None or not np.isfinite(second).all():
+            return None
+        total += share * second
+    return total
+
+
+def _second_of_length(channel: Channel, order: Array) -> Array | None:
     if isinstance(channel, ProxFreeChannel):
-        total = _prox_free(channel, order)
-    elif isinstance(channel, ProxChannel) and not dimensions(channel.setting)[0]:
-        total = _without_scores(channel, order)
-    else:
-        return None
-    return total if np.isfinite(total).all() else None
+        return _prox_free(channel, order)
+    if isinstance(channel, ProxChannel) and not dimensions(channel.setting)[0]:
+        return _without_scores(channel, order)
+    return None
 
 
 def _prox_free(channel: ProxFreeChannel, order: Array) -> Array:
@@ -59,7 +61,7 @@ def _prox_free(channel: ProxFreeChannel, order: Array) -> Array:
 
 def _without_scores(channel: ProxChannel, order: Array) -> Array:
     """Where M does not see the scores the prox does not jump, and nodes in w do."""
-    at, chi = channel._prox_points(order, False)
+    at, chi = channel.prox_points(order, False)
     setting = channel.setting
     blind = blind_moves(order, setting, field_factor(order, setting))
     total = np.zeros((RATES, RATES))

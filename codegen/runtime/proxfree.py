@@ -20,7 +20,7 @@ from replicode.codegen.runtime.kernel import (
 )
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import pivots_of, product
-from replicode.codegen.runtime.location import WEIGHTED, Location, location_at, location_dimensions
+from replicode.codegen.runtime.location import Location, location_dimensions, location_of
 from replicode.codegen.runtime.nodes import Flips, lattice, lattice_size, level_count
 from replicode.codegen.runtime.prox import prox
 
@@ -67,7 +67,7 @@ class ScoreFrame(NamedTuple):
 
 def frame_at(order: Array, setting: Setting) -> ScoreFrame:
     """The frame at these order parameters."""
-    return ScoreFrame.of(field_factor(order, setting), location_at(order, setting) if WEIGHTED else None)
+    return ScoreFrame.of(field_factor(order, setting), location_of(order, setting))
 
 
 class Expansion(NamedTuple):
@@ -218,6 +218,8 @@ class ProxFreeChannel:
 
     def _total(self, order: Array, frame: ScoreFrame) -> Array:
         """The sums of all nodes."""
+        if (compiled := self.setting.kernel.node_sums) is not None:
+            return compiled(self, order, frame)
         total = np.zeros(MOMENTS + 4)
         for b in _node_blocks(*self.zeta.shape):
             total += self._points(order, frame, b).sums()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from replicode.codegen.runtime.channel import Channel, ProxChannel, Response, node_dimensions
+from replicode.codegen.runtime.channel import Channel, Response
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     Converged,
@@ -16,7 +16,6 @@ from replicode.codegen.runtime.fixedpoint import (
     Problem,
     beside,
     evaluate,
-    iterate,
     runaways,
 )
 from replicode.codegen.runtime.inputs import (
@@ -27,17 +26,14 @@ from replicode.codegen.runtime.inputs import (
     parameter_values,
 )
 from replicode.codegen.runtime.kernel import Array, free_energy_value, stability_matrix
-from replicode.codegen.runtime.lengths import Setting
-from replicode.codegen.runtime.mixture import mixed, mixed_ladder
-from replicode.codegen.runtime.nodes import lattice, level_count, sobol
-from replicode.codegen.runtime.population import LATTICE_DIMENSIONS, informed_overlaps, settings_of
+from replicode.codegen.runtime.mixture import mixed
+from replicode.codegen.runtime.population import informed_overlaps, settings_of
+from replicode.codegen.runtime.routes import ROUTES, coarse_branch
 from replicode.codegen.runtime.states import (
     COVERAGE,
     LEVEL_SAFETY,
     SCRAMBLES,
-    _best_state,
     _risk,
-    _smooth,
     _State,
     _Task,
 )
@@ -45,7 +41,6 @@ from replicode.codegen.runtime.states import (
 STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05
 UNCERTIFIED_JUMP = 0.01
-COARSE_DEFECT = 0.02
 COARSE_SAFETY = 3.0
 
 
@@ -102,7 +97,7 @@ def solve(
     settings = settings_of(nu, noise, parameter_values(parameters))
     task = _Task(settings, Problem(float(alpha), float(lambda_k), float(lambda_v)), float(tol))
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
-        state = _best_state(_start(init, task), task)
+        state = ROUTES.state(_start(init, task), task)
         return _solution(state, task, _lower_branch(state, init, task))
 
 
@@ -111,7 +106,7 @@ def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     if not state.converged:
         return []
     other = "random" if init == "informed" else "informed"
-    found = _other_branch(_start(other, task), state.last.order, task)
+    found = ROUTES.branch(_start(other, task), state.last.order, task)
     if not found.converged or beside(found.last.order, state.last.order):
         return []
     # Minima are searched for afresh where the iteration ended, and coarse nodes move the known solution too.
@@ -119,7 +114,7 @@ def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     base = (home if home.converged else state).last.order
     if not found.converged or beside(found.last.order, base):
         return []
-    here, there = (_energy(mixed(task.settings, _coarse), order, task) for order in (base, found.last.order))
+    here, there = (_energy(mixed(task.settings, ROUTES.coarse), order, task) for order in (base, found.last.order))
     fine = _free_energy(state.last.order, state.last.conjugates, task, state.last.averages.envelope)
     if not there < here - 1e-3 * (abs(here) + abs(there)) - COARSE_SAFETY * abs(here - fine):
         return []
@@ -129,34 +124,11 @@ def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     ]
 
 
-def _other_branch(start: Array, known: Array, task: _Task) -> Converged:
-    """Where coarse nodes lead from a start; the prox decides unless nodes without it lead to the known solution."""
-    if task.dimensions <= LATTICE_DIMENSIONS:
-        smooth = mixed_ladder(task.settings, _smooth)
-        smooth.adapt(start)
-        found = iterate(smooth, start, task.problem, 1e-5, limit=100, known=known)
-        defect = found.last.averages.folded_mass + abs(found.last.averages.mass - 1.0)
-        if found.converged and defect < COARSE_DEFECT and beside(found.last.order, known):
-            return found
-    return _on_coarse(start, task, known)
-
-
-def _on_coarse(start: Array, task: _Task, known: Array | None = None, tol: float = 1e-5) -> Converged:
-    return iterate(mixed(task.settings, _coarse), start, task.problem, tol, limit=100, known=known)
-
-
 def _settled_on_coarse(start: Array, task: _Task) -> Converged:
     """As far as the iteration goes, where it is so slow that a small residual is still far from the fixed point."""
-    rough = _on_coarse(start, task)
-    fine = _on_coarse(rough.last.order, task, tol=1e-9) if rough.converged else rough
+    rough = coarse_branch(start, None, task)
+    fine = coarse_branch(rough.last.order, None, task, tol=1e-9) if rough.converged else rough
     return fine if fine.converged else rough
-
-
-def _coarse(setting: Setting) -> Channel:
-    """The prox on few nodes."""
-    dim = node_dimensions(setting)
-    nodes = lattice(dim, level_count(dim, 0), 0) if dim <= LATTICE_DIMENSIONS else sobol(dim, 10, 0)
-    return ProxChannel(nodes, setting)
 
 
 def _energy(channel: Channel, order: Array, task: _Task) -> float:

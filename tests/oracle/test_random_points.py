@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from replicode.api import solve
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.theory.saddle import derive
 
 ACTIVATIONS = (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, special
 
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.theory.saddle import derive
 
 

@@ -3,7 +3,7 @@
 import pytest
 from generated import module_of
 
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.theory.model import LAMBDA, RESIDUAL, THETA, Model
 from replicode.theory.saddle import derive
 
