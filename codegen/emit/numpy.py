@@ -214,8 +214,8 @@ def _wrapped(line: str) -> list[str]:
 
 def _parted(line: str) -> tuple[str, str]:
     """What a statement does, and the expression it does it with."""
-    head = "return " if line.startswith("return ") else line[: line.rindex(" = ") + 3]
-    return head, line.removeprefix(head)
+    end = 7 if line.startswith("return ") else [*re.finditer(r" [+]?= ", line)][-1].end()
+    return line[:end], line[end:]
 
 
 def _unpacked(names: Sequence[str], source: str) -> list[str]:

@@ -24,9 +24,8 @@ CASES = {
     "poly2": ("poly2", "spiked", 2),
     "largest": ("softmax", "max", 2),
     "weighted": ("linear", "nu*tanh(x)", 2),
-    "sampled": ("linear", "nu*x + x**3/9 - log(sum(exp(nu*x + x**3/9)))", 2),
     "lengths": ("softmax", "spiked", "1:0.2,2:0.3,3:0.5"),
-    "kinked_lengths": ("relu", "nu*tanh(x)", "1:0.5,2:0.5"),
+    "sampled": ("relu", "nu*x + tanh(x) - log(sum(exp(nu*x + tanh(x))))", "1:0.5,2:0.5"),
 }
 
 
