@@ -166,7 +166,7 @@ def check(activation: str, task: str, tokens: int | None, parameters: dict[str, 
     from replicode.check import as_text, failed
     from replicode.check import check as checked
 
-    result = checked(activation, task, tokens, **parameters)
+    result = checked(activation, task, tokens, parameters)
     if as_json:
         _print_json("check", result)
     else:
@@ -190,7 +190,7 @@ def population(activation: str, parameters: dict[str, Any], as_json: bool, **arg
     """The best risk with infinite data, over k, v and the parameters left free, beside the Bayes risk."""
     from replicode.population_level import population as best
 
-    found = best(activation, **arguments, **parameters)
+    found = best(activation, **arguments, parameters=parameters)
     _finish("population", found.as_dict(), as_json, list(found.warnings))
 
 
@@ -254,7 +254,7 @@ def generate(activation: str, task: str, tokens: str, output: str, parameters: d
 
     law = lengths(tokens)
     target = _writable(output)
-    system = derived(settled(activation, **parameters), task, law)
+    system = derived(settled(activation, parameters), task, law)
     module = generated(system)
     try:
         module.save(target)
@@ -285,7 +285,7 @@ def solve(activation: str, parameters: dict[str, Any], as_json: bool, **argument
     from replicode.api import DOUBLE_DIGITS, FLOAT_DIGITS
     from replicode.api import solve as solved
 
-    solution = solved(activation, **arguments, **parameters)
+    solution = solved(activation, **arguments, parameters=parameters)
     fields, digits = solution._asdict(), arguments["digits"]
     if digits > (FLOAT_DIGITS if as_json else DOUBLE_DIGITS):
         from replicode.precise import as_texts
@@ -314,7 +314,7 @@ def validate(activation: str, parameters: dict[str, Any], as_json: bool, **argum
         elif done % max(1, total // 4) == 0:
             click.echo(f"{done}/{total} trainings", err=True)
 
-    report = validated(activation, progress=progress, **arguments, **parameters)
+    report = validated(activation, progress=progress, **arguments, parameters=parameters)
     failed = list(report.warnings) if report.verdict != "agrees" else []
     _finish("validate", report.as_dict(), as_json, list(report.warnings), trusted=not failed)
 
@@ -356,7 +356,14 @@ def study(
     )
     where = Path(output)
     result = run(
-        activation, signals, penalties, where, quick, lambda text: click.echo(text, err=True), **arguments, **parameters
+        activation,
+        signals,
+        penalties,
+        where,
+        quick,
+        lambda text: click.echo(text, err=True),
+        **arguments,
+        parameters=parameters,
     )
     shown = result if as_json else {"map": result["map"], "table": result["table"]}
     _finish("study", shown, as_json, result["warnings"])
