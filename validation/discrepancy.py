@@ -22,6 +22,7 @@ from replicode.codegen.writing import write_picture
 from replicode.theory.activation import activation as activation_of
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
+from replicode.theory.limits import given_parameters
 from replicode.theory.saddle import derive
 from replicode.validation.experiment import MOST_FAILURES, streams
 from replicode.validation.measure import QUANTITIES, measure
@@ -152,13 +153,14 @@ def scan(
     digits: int = 4,
     path: Path | None = None,
     say: Say = lambda text: None,
-    **parameters: float,
+    parameters: Mapping[str, float] | None = None,
+    **more: float,
 ) -> list[Row]:
     """Solve and train at every (nu, lambda), at D/4, D/2 and D, keeping what is done in the file `path`."""
     _check(nus, lambdas, dim, seeds, init, digits)
     _check_law(alpha, noise)
     law = str(lengths(tokens))
-    act = activation_of(activation, **parameters)
+    act = activation_of(activation, given_parameters(parameters, more))
     module = _module(activation, task, law)
     settled = act.settled()
     keep = _Kept(path)

@@ -29,7 +29,7 @@ def command(activation: str, task: str, tokens: str, output: str, parameters: di
     from replicode.theory.lengths import lengths
 
     law = lengths(tokens)
-    system = derive(settled(activation, **parameters), task, law)
+    system = derive(settled(activation, parameters), task, law)
     module = generate(system)
     write(target, module.source)
     if printed:
