@@ -6,6 +6,7 @@ is not a file, such as /dev/stdout or a named pipe, is written to as it is.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -43,11 +44,12 @@ def checked_file(path: str | Path, argument: str = "output") -> Path:
     """The path, after an attempt to write beside it; an InputError where `write` would fail."""
     target = Path(os.path.realpath(path))
     try:
-        if (found := _status(path)) is None or stat.S_ISREG(found.st_mode):
+        if _descriptor(found := _status(path)) is not None:
+            return Path(path)
+        if found is None or stat.S_ISREG(found.st_mode):
             if not target.parent.is_dir():
                 raise InputError(argument, str(path), "a file in a folder that exists")
-            if found is not None and not os.access(target, os.W_OK):
-                raise PermissionError(0, "the file is write-protected")
+            _check_protection(target, found)
             _try_folder(target.parent)
         elif not _is_stream(found):
             raise InputError(argument, str(path), "a file, not a folder, a disk or a socket")
@@ -104,12 +106,19 @@ def _write(target: Path, path: str | Path, data: bytes) -> None:
         with open(descriptor, "wb", closefd=False) as stream:
             stream.write(data)
     elif found is None or stat.S_ISREG(found.st_mode):
+        _check_protection(target, found)
         _replace(target, found, data)
     elif _is_stream(found):
         with open(path, "wb") as stream:
             stream.write(data)
     else:
-        raise OSError(0, "it is not a file")
+        raise OSError(errno.EINVAL, "it is not a file")
+
+
+def _check_protection(target: Path, found: os.stat_result | None) -> None:
+    """A rename would pass over the protection of a file."""
+    if found is not None and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, "the file is write-protected")
 
 
 def _replace(target: Path, found: os.stat_result | None, data: bytes) -> None:

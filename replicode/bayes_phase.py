@@ -20,7 +20,6 @@ from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths
 from replicode.theory.task import Task
 
-DIGITS = 5
 SCAN = 17
 RANGE_POINTS = 25
 _JUMP = 0.1
@@ -91,7 +90,7 @@ def bayes_branches(
     nu: float,
     noise: float,
     alphas: Sequence[float],
-    digits: int = DIGITS,
+    digits: int = 5,
     progress: Callable[[float], None] | None = None,
 ) -> BayesBranches:
     """All branches at every alpha."""
@@ -118,7 +117,7 @@ def thresholds(
     low: float,
     high: float,
     tolerance: float = 1e-3,
-    digits: int = DIGITS,
+    digits: int = 5,
     scan: int = SCAN,
 ) -> Thresholds:
     """The thresholds between two values of alpha: a scan, then bisection wherever neighbours differ."""

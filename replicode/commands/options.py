@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -42,6 +42,11 @@ def ends(name: str, text: str) -> tuple[float, float]:
     return number(name, low, "the lower end of a range LO:HI"), number(name, high, "the upper end of a range LO:HI")
 
 
+def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that have a value; of the others the Python verb knows the default."""
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """An InputError unless the value is one of these."""
     if value not in allowed:
@@ -55,9 +60,9 @@ def _whole_number(name: str, text: str) -> int:
         raise InputError(name, text, "a whole number") from None
 
 
-def _parameters(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
+def _parameters(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
     values: dict[str, float] = {}
-    for text in given:
+    for text in texts:
         name, _sign, value = text.partition("=")
         try:
             value_of, name = float(value), name.strip()

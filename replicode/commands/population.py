@@ -22,5 +22,5 @@ def command(activation: str, **arguments: Any) -> None:
     """The best risk with infinite data, over k, v and the parameters left free, beside the Bayes risk."""
     from replicode.population_level import population
 
-    found = population(activation, **arguments)
+    found = population(activation, **options.given(arguments))
     finish(found.as_dict(), found.warnings)

@@ -24,7 +24,7 @@ def command(activation: str, **arguments: Any) -> None:
     """Train attention on sampled data and compare it with the theory."""
     from replicode.api import validate
 
-    report = validate(activation, progress=_progress, **arguments)
+    report = validate(activation, progress=_progress, **options.given(arguments))
     finish(report.as_dict(), report.warnings)
 
 
