@@ -146,7 +146,7 @@ def derive(
     """Free energy, saddle-point equations, reductions and the chain that leads to them."""
     _one_of("level", level, ("rs", "population", "bayes", "stability"))
     _one_of("format", style, ("text", "latex", "markdown", "json"))
-    from replicode.api import derivation_of
+    from replicode.verbs.derive import derivation_of
 
     found = derivation_of(activation, task, tokens, level, parameters)
     if as_json or style == "json":
@@ -163,17 +163,17 @@ def derive(
 @_json
 def check(activation: str, task: str, tokens: int | None, parameters: dict[str, float], as_json: bool) -> None:
     """Symbolic properties of an activation, then the property suite."""
-    from replicode.check import as_text, failed
-    from replicode.check import check as checked
+    from replicode.verbs.check import as_text
+    from replicode.verbs.check import check as checked
 
     result = checked(activation, task, tokens, parameters)
     if as_json:
-        _print_json("check", result)
+        _print_json("check", result.to_dict())
     else:
         click.echo(as_text(result))
-    for warning in result["warnings"]:
+    for warning in result.warnings:
         click.echo(f"warning: {warning}", err=True)
-    if failed(result):
+    if not result.ok:
         click.get_current_context().exit(1)
 
 
@@ -188,10 +188,10 @@ def check(activation: str, task: str, tokens: int | None, parameters: dict[str, 
 @_json
 def population(activation: str, parameters: dict[str, Any], as_json: bool, **arguments: Any) -> None:
     """The best risk with infinite data, over k, v and the parameters left free, beside the Bayes risk."""
-    from replicode.population_level import population as best
+    from replicode.verbs.population import population as best
 
     found = best(activation, **arguments, parameters=parameters)
-    _finish("population", found.as_dict(), as_json, list(found.warnings))
+    _finish("population", found.to_dict(), as_json, list(found.warnings))
 
 
 @main.command()
@@ -210,10 +210,10 @@ def bayes(alpha: str, digits: int, output: str | None, as_json: bool, **argument
         return
     if output is not None:
         raise InputError("output", output, "nothing, unless --alpha is a range LO:HI")
-    from replicode.bayes_level import bayes as optimal
+    from replicode.verbs.bayes import bayes as optimal
 
     found = optimal(alpha=_float("alpha", alpha, "a number or a range LO:HI"), digits=digits, **arguments)
-    _finish("bayes", found.as_dict(), as_json, list(found.warnings))
+    _finish("bayes", found.to_dict(), as_json, list(found.warnings))
 
 
 def _range(name: str, text: str) -> tuple[float, float]:
@@ -247,10 +247,10 @@ def _bayes_range(ends: tuple[float, float], output: str | None, as_json: bool, a
 @_json
 def generate(activation: str, task: str, tokens: str, output: str, parameters: dict[str, float], as_json: bool) -> None:
     """Write a standalone NumPy solver for an activation."""
-    from replicode.api import derive as derived
     from replicode.codegen.emit import generate as generated
     from replicode.theory.activation import activation as settled
     from replicode.theory.lengths import lengths
+    from replicode.verbs.derive import derive as derived
 
     law = lengths(tokens)
     target = _writable(output)
@@ -282,16 +282,12 @@ def generate(activation: str, task: str, tokens: str, output: str, parameters: d
 @_json
 def solve(activation: str, parameters: dict[str, Any], as_json: bool, **arguments: Any) -> None:
     """Solve the saddle-point equations: test risk, order parameters, error, stability."""
-    from replicode.api import DOUBLE_DIGITS, FLOAT_DIGITS
-    from replicode.api import solve as solved
+    from replicode.arguments import DOUBLE_DIGITS
+    from replicode.verbs.solve import solve as solved
 
     solution = solved(activation, **arguments, parameters=parameters)
-    fields, digits = solution._asdict(), arguments["digits"]
-    if digits > (FLOAT_DIGITS if as_json else DOUBLE_DIGITS):
-        from replicode.precise import as_texts
-
-        fields = as_texts(fields, digits)
-    _finish("solve", fields, as_json, list(solution.warnings))
+    in_text = not as_json and arguments["digits"] > DOUBLE_DIGITS
+    _finish("solve", solution.texts() if in_text else solution.to_dict(), as_json, list(solution.warnings))
 
 
 @main.command()
@@ -306,7 +302,7 @@ def solve(activation: str, parameters: dict[str, Any], as_json: bool, **argument
 @_json
 def validate(activation: str, parameters: dict[str, Any], as_json: bool, **arguments: Any) -> None:
     """Train attention on sampled data and compare it with the theory."""
-    from replicode.api import validate as validated
+    from replicode.verbs.validate import validate as validated
 
     def progress(done: int, total: int, text: str) -> None:
         if sys.stderr.isatty():
@@ -315,8 +311,7 @@ def validate(activation: str, parameters: dict[str, Any], as_json: bool, **argum
             click.echo(f"{done}/{total} trainings", err=True)
 
     report = validated(activation, progress=progress, **arguments, parameters=parameters)
-    failed = list(report.warnings) if report.verdict != "agrees" else []
-    _finish("validate", report.as_dict(), as_json, list(report.warnings), trusted=not failed)
+    _finish("validate", report.to_dict(), as_json, list(report.warnings), trusted=report.ok)
 
 
 @main.command()
@@ -380,7 +375,7 @@ def figure(name: str, output: str, quick: bool, optimal: bool, as_json: bool) ->
     from replicode.figures import figure as drawn
 
     found = drawn(name, output, quick=quick, optimal=optimal, say=lambda text: click.echo(text, err=True))
-    shown = found.as_dict() if as_json else {"files": ", ".join(found.files)}
+    shown = found.to_dict() if as_json else {"files": ", ".join(found.files)}
     for note in found.notes:
         click.echo(f"note: {note}", err=True)
     _finish("figure", shown, as_json, list(found.warnings))

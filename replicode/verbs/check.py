@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from replicode.asked import asked
+from replicode.results import CheckResult
+from replicode.theory.lengths import lengths
 from replicode.theory.limits import check_tokens, given_parameters
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import Activation
+    from replicode.theory.activation import ActivationLike
     from replicode.theory.task import Task
 
 FACTS = (
@@ -29,12 +32,12 @@ FACTS = (
 
 
 def check(
-    act: str | Activation,
+    act: ActivationLike,
     task: str | Task = "spiked",
     tokens: int | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
-) -> dict[str, Any]:
+) -> CheckResult:
     """Everything that `replicode check` reports, ready for JSON; what is undecided is None."""
     from replicode.theory.activation import activation
     from replicode.theory.analysis import analysis
@@ -57,7 +60,7 @@ def check(
         "normalised": found.normalised,
         "shift_invariant": found.shift_invariant,
     }
-    return {
+    facts = {
         "activation": settled.text,
         "task": setting.text,
         "tokens": tokens,
@@ -77,8 +80,10 @@ def check(
         "properties": {name: verdict.outcome for name, verdict in verdicts.items()},
         "details": {name: verdict.detail for name, verdict in verdicts.items() if verdict.detail},
         "witnesses": {name: claim.witness for name, claim in claims.items() if claim.witness},
-        "warnings": _warnings(found.growth.positive, claims, verdicts),
     }
+    law = None if tokens is None else lengths(tokens)
+    told = tuple(_warnings(found.growth.positive, claims, verdicts))
+    return CheckResult(facts, warnings=told, asked=asked(act, task, law, settled.values))
 
 
 def _warnings(free: tuple[str, ...], claims: Mapping[str, Any], verdicts: Mapping[str, Any]) -> list[str]:
