@@ -2,4 +2,5 @@
 
 from replicode.cli import main
 
-main(prog_name="replicode")
+if __name__ == "__main__":
+    main(prog_name="replicode")

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from replicode.codegen.emit import generate
+from replicode.codegen.writing import write_picture
 from replicode.theory.activation import activation as activation_of
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
@@ -332,9 +333,10 @@ def figure(rows: Sequence[Row], path: Path, quantity: str = "test_risk") -> Path
     bar = canvas.colorbar(image, ax=axes, ticks=[-50, -10, -1, 0, 1, 10, 50])
     bar.ax.set_yticklabels(["-50", "-10", "-1", "0", "1", "10", "50"])
     bar.set_label(f"{quantity.replace('_', ' ')}: (trained - theory)/theory, %")
-    canvas.savefig(path, dpi=150)
-    plt.close(canvas)
-    return path
+    try:
+        return write_picture(path, canvas, dpi=150)
+    finally:
+        plt.close(canvas)
 
 
 def _write_cell(axes: Any, x: int, y: int, row: Row, quantity: str) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.asked import asked
 from replicode.results import CheckResult
-from replicode.theory.lengths import lengths
-from replicode.theory.limits import check_tokens, given_parameters
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import Tokens, lengths
+from replicode.theory.limits import MAX_TOKENS, given_parameters
 
 if TYPE_CHECKING:
     from replicode.theory.activation import ActivationLike
@@ -34,7 +35,7 @@ FACTS = (
 def check(
     act: ActivationLike,
     task: str | Task = "spiked",
-    tokens: int | None = None,
+    tokens: Tokens | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> CheckResult:
@@ -47,13 +48,15 @@ def check(
     from replicode.theory.task import task as setting_of
     from replicode.validation.properties import outcomes, subject
 
-    check_tokens(tokens)
+    law = None if tokens is None else lengths(tokens)
+    if law is not None and law.fixed is None:
+        raise InputError("tokens", str(law), f"a whole number from 1 to {MAX_TOKENS}")
     settled, setting = activation(act, given_parameters(parameters, more)), setting_of(task)
     check_domain(settled)
     fixed = settled.with_values()
     found = analysis(fixed)
     condition = nishimori(fixed, setting)
-    suite = subject(fixed, setting, tokens, found)
+    suite = subject(fixed, setting, law.fixed if law else None, found)
     verdicts = outcomes(suite)
     claims = {
         "equivariant": found.equivariant,
@@ -63,7 +66,7 @@ def check(
     facts = {
         "activation": settled.text,
         "task": setting.text,
-        "tokens": tokens,
+        "tokens": law.fixed if law else None,
         **{name: claim.holds for name, claim in claims.items()},
         "elementwise": found.properties.elementwise,
         "smooth": found.smooth,
@@ -81,7 +84,6 @@ def check(
         "details": {name: verdict.detail for name, verdict in verdicts.items() if verdict.detail},
         "witnesses": {name: claim.witness for name, claim in claims.items() if claim.witness},
     }
-    law = None if tokens is None else lengths(tokens)
     told = tuple(_warnings(found.growth.positive, claims, verdicts))
     return CheckResult(facts, warnings=told, asked=asked(act, task, law, settled.values))
 
