@@ -529,11 +529,10 @@ def _moment(monomial: sp.Expr, where: Mapping[sp.Symbol, tuple[str, int]]) -> st
     names = [first[0].replace("g_", "u_"), *(name for name, _, _ in others)]
     if not first[1]:
         texts = [n if n == "y" else f"{n}[0]" for n in names]
-        return f"{texts[0]} @ {'*'.join(texts[1:])}" if others else f"{texts[0]}.sum()"
+        return f"({'*'.join(texts)}).sum()" if others else f"{texts[0]}.sum()"
     letters = ["a", "b", "c"][: len(names)]
     zipped = f"zip({', '.join(f'{n}[1:]' for n in names)}, strict=True)"
-    product = letters[1] if len(letters) == 2 else f"({'*'.join(letters[1:])})"
-    return f"sum(a @ {product} for {', '.join(letters)} in {zipped})"
+    return f"sum(({'*'.join(letters)}).sum() for {', '.join(letters)} in {zipped})"
 
 
 def _conjugates(system: SaddleSystem) -> str:
@@ -608,7 +607,7 @@ def _bending(found: Curvature) -> str:
     for (a, b), average in found.bending.items():
         i, j = ORDER_PARAMETERS.index(a), ORDER_PARAMETERS.index(b)
         target = f"bent[{i}, {j}]" + (f" = bent[{j}, {i}]" if i != j else "")
-        body.append(f"{target} = weights @ ({_over_tokens(average)})")
+        body.append(f"{target} = (weights * ({_over_tokens(average)})).sum()")
     body.append("return bent")
     doc = "weighted sums of grad M . d^2 w / da db, for pairs of order parameters"
     return _function("bending", f"order, nu, noise, weights, {_FIELD_ARGUMENTS}", doc, body)
