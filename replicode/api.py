@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from replicode.cache import cached
+from replicode.theory.budget import budget
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths, lengths
 
@@ -245,6 +246,7 @@ def derivation_of(
     """The derivation of an activation in every format, from the cache when it is there."""
     law = None if tokens is None else lengths(tokens)
 
+    @budget(f"deriving level {level}")
     def build() -> dict[str, Any]:
         from replicode.present import (
             as_json,
