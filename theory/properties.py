@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import mpmath
 import sympy as sp
@@ -21,6 +22,8 @@ from replicode.theory.expansion import MAX_EXPANDED, expanded, expanded_terms
 from replicode.theory.language import _budget, _Exhausted
 from replicode.theory.nodes import L, TokenSum, X, relu, sigmoid, softplus, step
 from replicode.theory.numeric import Program, Undefined, random_scores, shown, zero_along
+
+Found = TypeVar("Found")
 
 DIGITS = 80
 ZERO = mpf(10) ** -50
@@ -129,7 +132,7 @@ def in_exponentials(expr: sp.Expr) -> sp.Expr:
     )
 
 
-def bounded(function: Callable[[sp.Expr], sp.Expr], expr: sp.Expr, steps: int = _PROOF_STEPS) -> sp.Expr | None:
+def bounded(function: Callable[[sp.Expr], Found], expr: sp.Expr, steps: int = _PROOF_STEPS) -> Found | None:
     """function(expr), or None when it makes too many terms, takes too many steps or SymPy gives up on it."""
     if expanded_terms(expr) > MAX_EXPANDED:
         return None

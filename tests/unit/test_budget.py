@@ -86,7 +86,7 @@ def test_a_stop_that_is_swallowed_comes_again():
     def deaf() -> None:
         try:
             spin()
-        except BaseException:  # noqa: BLE001
+        except BaseException:
             spin()
 
     assert refused_after(deaf, seconds=SECONDS)[1] < 3 * SECONDS
