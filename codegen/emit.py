@@ -24,6 +24,7 @@ from replicode.codegen.pair import expansion_program
 from replicode.codegen.printer import numpy_source
 from replicode.codegen.unrolled import UNROLLED_TOKENS, StraightLine, Value, flattened, row_symbol, unrolled
 from replicode.codegen.writing import write
+from replicode.theory.budget import budget
 from replicode.theory.curvature import Curvature, derivable, derive_curvature, second_rate_symbol
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.gaussian import FieldLaw
@@ -103,6 +104,7 @@ class GeneratedModule:
         return load_source(self.source, f"replicode_generated_{self.signature[:16]}")
 
 
+@budget("generating the module")
 def generate(system: SaddleSystem) -> GeneratedModule:
     """Emit the module of a derived system."""
     if system.lengths is None:
