@@ -24,7 +24,7 @@ from replicode.codegen.emit import EXPANSION, channel_monomials, first_token, st
 from replicode.codegen.ir import Kernel, Output
 from replicode.codegen.lower import lower, parameter_symbol
 from replicode.codegen.native import FLAGS, compiler
-from replicode.codegen.printer import NumpyPrinter
+from replicode.codegen.printer import NumpyPrinter, identifier
 from replicode.codegen.unrolled import UNROLLED_TOKENS, StraightLine, row_symbol, unrolled
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.saddle import SaddleSystem
@@ -59,7 +59,8 @@ class CPrinter(NumpyPrinter):
         self.vectors, self.index = set(vectors), index
 
     def _print_Symbol(self, expr: sp.Symbol) -> str:
-        return f"{expr.name}[{self.index}]" if expr in self.vectors else str(expr.name)
+        name = identifier(expr.name)
+        return f"{name}[{self.index}]" if expr in self.vectors else name
 
     def _print_Function(self, expr: sp.Expr) -> str:
         name = type(expr).__name__

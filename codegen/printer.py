@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 from functools import reduce
 
@@ -9,7 +10,7 @@ import sympy as sp
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
-from replicode.theory.errors import Refusal
+from replicode.theory.errors import InputError, Refusal
 
 _FUNCTIONS = {
     "exp": "np.exp({})",
@@ -35,6 +36,13 @@ _FAR = 9.0  # from here on the recurrence of the integrals of erfc cancels, and 
 _UNROLLED_POWERS = 4
 
 
+def identifier(name: str) -> str:
+    """The name, if it can be printed as one; nothing else reaches emitted code under the guise of a symbol."""
+    if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        raise InputError("symbol", name, "an identifier of ASCII letters, digits and underscores, no keyword")
+    return name
+
+
 class NumpyPrinter(StrPrinter):
     """NumPy source; small integer powers of names as products, since NumPy's general power is slow.
 
@@ -45,6 +53,9 @@ class NumpyPrinter(StrPrinter):
         terms: list[sp.Expr] = super()._as_ordered_terms(expr, order=order)
         first = next((i for i, t in enumerate(terms) if not t.as_coeff_Mul()[0].is_negative), 0)
         return [terms[first], *terms[:first], *terms[first + 1 :]]
+
+    def _print_Symbol(self, expr: sp.Symbol) -> str:
+        return identifier(expr.name)
 
     def _print_Function(self, expr: sp.Expr) -> str:
         name = type(expr).__name__

@@ -15,7 +15,7 @@ import sympy as sp
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.expansion import expanded
 from replicode.theory.gaussian import gaussian_from_log_weight, is_quadratic
-from replicode.theory.language import parse, unparse
+from replicode.theory.language import check_names, parse, unparse
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import NU
 from replicode.theory.nodes import L, TokenSum, X
@@ -32,6 +32,9 @@ class Task:
 
     name: str
     log_weight: sp.Expr
+
+    def __post_init__(self) -> None:
+        check_names(self.log_weight, "task")
 
     @property
     def text(self) -> str:
