@@ -468,16 +468,16 @@ CODEGEN = [
     ),
     Mutant(
         "complement of erf",
-        "codegen/recognise.py",
-        "(sp.S.One, erfc(-u))",
-        "(sp.S.One, erfc(u))",
+        "theory/language/functions.py",
+        "(ONE, erfc(-u))",
+        "(ONE, erfc(u))",
         typed("1 + erf(x)"),
     ),
     Mutant(
         "complement of tanh",
-        "codegen/recognise.py",
-        "(sp.S.One, 2 * sigmoid(2 * u))",
-        "(sp.S.One, 2 * sigmoid(u))",
+        "theory/language/functions.py",
+        "(ONE, 2 * sigmoid(2 * u))",
+        "(ONE, 2 * sigmoid(u))",
         typed("1 + tanh(x)"),
     ),
     Mutant(
