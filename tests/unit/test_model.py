@@ -4,12 +4,12 @@ import pytest
 from generated import module_of
 
 from replicode.codegen.emit import generate
-from replicode.theory.model import LAMBDA, RESIDUAL, THETA, Model
+from replicode.theory.model import LAMBDA, THETA, F, Model, Y
 from replicode.theory.saddle import derive
 
 CASE = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 2.0, "lambda_v": 0.5}
 REFERENCE = 0.5532884048  # softmax, two tokens, at CASE
-DOUBLED = Model(loss=RESIDUAL**2, penalty=LAMBDA * THETA**2)
+DOUBLED = Model(loss=(Y - F) ** 2, penalty=LAMBDA * THETA**2)
 
 
 def _solved(text, tol=1e-9, model=None, **changed):
