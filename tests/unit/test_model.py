@@ -106,9 +106,9 @@ def test_places_and_names():
     assert [s.name for s in DEFAULT_MODEL.cross_overlaps] == ["k_vstar", "v_kstar", "k_v"]
     assert [DEFAULT_MODEL.index(s.name) for s in (K.mh, V.mh, V.Vh)] == [0, 3, 5]
     assert DEFAULT_MODEL.block("k") == DEFAULT_MODEL.scores == K and DEFAULT_MODEL.values == V
-    with pytest.raises(InputError, match="m_x.*m_k, q_k"):
+    with pytest.raises(InputError, match=r"m_x.*m_k, q_k"):
         DEFAULT_MODEL.index("m_x")
-    with pytest.raises(InputError, match="'x'.*k or v"):
+    with pytest.raises(InputError, match=r"'x'.*k or v"):
         DEFAULT_MODEL.block("x")
 
 
@@ -118,8 +118,7 @@ def test_equal_models_have_one_key():
     assert Model().key == DEFAULT_MODEL.key and Model() == DEFAULT_MODEL and hash(Model()) == hash(DEFAULT_MODEL)
 
 
-@pytest.mark.parametrize("task_text", ["spiked", "max"])
-@pytest.mark.parametrize("blocks", [RENAMED.blocks, (V, K)])
+@pytest.mark.parametrize("blocks, task_text", [(RENAMED.blocks, "max"), ((V, K), "spiked")])
 def test_names_and_order_of_blocks_do_not_matter(blocks, task_text):
     plain, other = derive("softmax", task_text, 2), derive("softmax", task_text, 2, Model(blocks=blocks))
     renamed = {**K.renaming(other.model.scores), **V.renaming(other.model.values)}
