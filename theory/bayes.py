@@ -37,9 +37,6 @@ def entropy_of(model: Model) -> sp.Expr:
     return sp.Function("ElogZ")(*[b.q for b in model.blocks])
 
 
-ENTROPY = entropy_of(DEFAULT_MODEL)
-
-
 @dataclass(frozen=True)
 class LocationWeight:
     """g(e, chi) = coefficient own(chi_e) prod_l every(chi_l) / (offset + sum_l body(chi_l))^power, functions of x.
