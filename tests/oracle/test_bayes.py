@@ -326,3 +326,16 @@ def test_command():
     assert recovered.exit_code == 0 and json.loads(recovered.stdout)["free_entropy"] is None
     for bad in ("--alpha -1", "--alpha nan", "--alpha 1 --noise -1", "--alpha 1 --digits 40"):
         assert CliRunner().invoke(main, ["bayes", "--tokens", "2", "--nu", "2", *bad.split()]).exit_code == 2
+
+
+def test_the_risk_is_not_below_what_it_can_be():
+    """Without noise and with one token there is nothing to get wrong: quadrature must not leave less than nothing."""
+    for name, nu, alpha in (("x**2/4", 1.0, 1.5), ("spiked", 2.0, 5.0)):
+        found = bayes(task=name, tokens=1, nu=nu, alpha=alpha, digits=6)
+        assert 0.0 <= found.test_risk <= found.error and found.excess_risk >= 0.0
+
+
+@pytest.mark.parametrize("name, tokens, nu, alpha, noise", [("spiked", 2, 2.0, 4.0, 0.3), ("max", 3, 2.3, 1.5, 0.0)])
+def test_the_error_is_one_that_the_risk_stands_by(name, tokens, nu, alpha, noise):
+    rough, fine = (bayes(task=name, tokens=tokens, nu=nu, alpha=alpha, noise=noise, digits=d) for d in (6, 11))
+    assert fine.error < 0.1 * rough.error and abs(rough.test_risk - fine.test_risk) <= rough.error
