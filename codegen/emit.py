@@ -39,7 +39,8 @@ from replicode.theory.model import (
     NOISE,
     NU,
     ORDER_PARAMETERS,
-    RESIDUAL,
+    F,
+    Model,
     Y,
 )
 from replicode.theory.nodes import L, X
@@ -56,7 +57,7 @@ from replicode.theory.population import (
     population_risk,
 )
 from replicode.theory.saddle import HIDDEN, IDLE, ChannelAverage, SaddleSystem, conjugate_of, rate_symbol
-from replicode.theory.stability import RESPONSES, stability_matrix
+from replicode.theory.stability import responses_of, stability_matrix
 from replicode.theory.tokens import Definition, OuterProducts
 
 RUNTIME = (
@@ -129,8 +130,8 @@ def generate(system: SaddleSystem) -> GeneratedModule:
         _prior_update(system),
         _free_energy(system),
         *_curvature(derive_curvature(system)),
-        _stability_matrix(),
-        _population(population_risk(system.task)),
+        _stability_matrix(system.model),
+        _population(population_risk(system.task, system.model)),
         *([] if system.properties.smooth else [_kink_points(system)]),
         *(_runtime(name) for name in _runtime_names(system)),
     ]
@@ -202,8 +203,7 @@ def system_signature(system: SaddleSystem) -> str:
         repr(sorted(system.activation.values.items())),
         sp.srepr(system.task.log_weight),
         repr(system.lengths),
-        sp.srepr(system.model.loss),
-        sp.srepr(system.model.penalty),
+        system.model.key,
         f"{IR_VERSION} {EMITTER_VERSION} {sp.__version__}",
         *(_runtime_text(name) for name in (LENGTHS, *_runtime_names(system))),
     ]
@@ -305,7 +305,8 @@ def _metadata(system: SaddleSystem, signature: str) -> str:
 
 def _even_loss(system: SaddleSystem) -> bool:
     """Whether (w_z, y) -> -(w_z, y) changes nothing; the activation does not see them."""
-    return bool(sp.expand(system.model.loss - system.model.loss.subs(RESIDUAL, -RESIDUAL)) == 0)
+    loss = system.model.loss
+    return bool(sp.expand(loss - loss.xreplace({Y: -Y, F: -F})) == 0)
 
 
 def _function(name: str, arguments: str, doc: str, body: Iterable[str]) -> str:
@@ -648,10 +649,10 @@ def _train_loss_slopes(found: Curvature) -> str:
     return _function("train_loss_slopes", "order, rates, second", doc, body)
 
 
-def _stability_matrix() -> str:
-    matrix = stability_matrix()
-    names = list(dict.fromkeys(RESPONSES[a, b].name for a in BLOCKS for b in BLOCKS))
-    lines = ["[" + ", ".join(numpy_source(matrix[i, j]) for j in range(2)) + "]" for i in range(2)]
+def _stability_matrix(model: Model) -> str:
+    matrix = stability_matrix(model)
+    names = list(dict.fromkeys(s.name for s in responses_of(model)))
+    lines = ["[" + ", ".join(numpy_source(e) for e in matrix.row(i)) + "]" for i in range(matrix.rows)]
     body = [*_unpacked([s.name for s in ORDER_PARAMETERS], "order"), *_unpacked(names, "squares")]
     body.append(f"return np.array([{', '.join(lines)}])")
     doc = "the de Almeida-Thouless matrix from the averages of the squared responses dG/dw"
