@@ -187,5 +187,7 @@ def test_the_package_lists_its_public_names():
 
 
 def test_reprs_are_short():
-    module = rc.generate(rc.derive("linear", tokens=1))
+    system = rc.derive("linear", tokens=1)
+    module = rc.generate(system)
+    assert repr(system) == "SaddleSystem(1 + x, task -(1/2)*nu + sqrt(nu)*x, tokens 1)"
     assert len(repr(module)) < 300 and pickle.loads(pickle.dumps(module)) == module
