@@ -42,7 +42,7 @@ def raising(problem):
 def idle(monkeypatch):
     """Nothing that takes time may be called."""
     places = ("bayes_phase.thresholds", "bayes_phase.bayes_branches", "demo.derivation_of", "demo.solve")
-    for name in (*places, "validation.discrepancy.scan", "figures.population.compute", "api.derive"):
+    for name in (*places, "validation.discrepancy.scan", "figures.population.compute", "verbs.derive.derive"):
         monkeypatch.setattr(f"replicode.{name}", never)
 
 
