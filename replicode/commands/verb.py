@@ -13,6 +13,7 @@ from replicode import __version__
 
 SCHEMA = 1
 _HERE = "replicode.commands"
+_UNSAID = ("warnings", "asked", "version")
 AS_JSON, DEBUG, ASKED = f"{_HERE}.json", f"{_HERE}.debug", f"{_HERE}.asked"
 
 
@@ -49,26 +50,35 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def finish(result: Mapping[str, Any], warnings: Sequence[str] = (), shown: Mapping[str, Any] | None = None) -> None:
-    """Print a result with its warnings, and leave with status 1 where there are any.
+def finish(
+    result: Mapping[str, Any],
+    warnings: Sequence[str] = (),
+    *,
+    shown: Mapping[str, Any] | None = None,
+    text: str | None = None,
+    ok: bool | None = None,
+) -> None:
+    """Print a result with its warnings, and leave with status 1 where it is not `ok`: by default, where it warns.
 
-    `shown` is what people read, where that is not the whole of what programs do.
+    People read `text`, or the part of the result that is `shown`; what was asked they know.
     """
     if as_json():
         print_json(str(click.get_current_context().info_name), result)
+    elif text is not None:
+        click.echo(text)
     else:
-        _print_lines(result if shown is None else shown)
+        _print_lines({k: v for k, v in (result if shown is None else shown).items() if k not in _UNSAID})
     for warning in warnings:
         say(f"warning: {warning}")
-    if warnings:
+    if not (not warnings if ok is None else ok):
         click.get_current_context().exit(1)
 
 
 def print_json(kind: str, result: Mapping[str, Any]) -> None:
     """One object that names its schema, what was asked and by which version it was answered."""
-    asked = click.get_current_context().meta.get(ASKED, {})
+    asked = result.get("asked", click.get_current_context().meta.get(ASKED, {}))
     head = {"schema": f"replicode/{kind}/{SCHEMA}", "version": __version__, "asked": _as_typed(asked)}
-    click.echo(json.dumps(head | _finite(dict(result))))
+    click.echo(json.dumps(head | {k: _finite(v) for k, v in result.items() if k not in head}))
 
 
 def _as_typed(value: Any) -> Any:
@@ -97,6 +107,6 @@ def _print_lines(result: Mapping[str, Any], indent: str = "") -> None:
             for row in value:
                 click.echo(f"{indent}{key}")
                 _print_lines(row, indent + "  ")
-        elif key != "warnings":
+        else:
             text = f"{value:.12g}" if isinstance(value, float) else str(value)
             click.echo(f"{indent}{key:<{width}}  {text}")
