@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 from replicode import __version__
+from replicode.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
 
 _LAST = ("warnings", "asked", "version")
 
@@ -34,6 +35,10 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain dicts, lists and numbers, ready for JSON; what was asked comes last."""
         return {name: plain(value) for name, value in self._fields().items()}
+
+    def shown(self) -> dict[str, Any]:
+        """What people read: the result without what they have just typed."""
+        return {name: value for name, value in self.to_dict().items() if name not in ("asked", "version")}
 
     def _fields(self) -> dict[str, Any]:
         own = [f.name for f in fields(self) if f.name not in _LAST]
@@ -112,15 +117,19 @@ class Solution(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The fields ready for JSON; beyond what a float holds, numbers are text with no digit that is not known."""
-        from replicode.arguments import FLOAT_DIGITS
+        return self._told(FLOAT_DIGITS)
 
-        return self.texts() if self.asked.get("digits", 0) > FLOAT_DIGITS else super().to_dict()
+    def shown(self) -> dict[str, Any]:
+        """What people read; text as soon as there are more digits than double precision is good for."""
+        return {name: value for name, value in self._told(DOUBLE_DIGITS).items() if name not in ("asked", "version")}
 
-    def texts(self) -> dict[str, Any]:
-        """The fields with every real number as text, to the digits that its own error allows."""
+    def _told(self, most: int) -> dict[str, Any]:
+        found, digits = super().to_dict(), self.asked.get("digits") or 0
+        if digits <= most:
+            return found
         from replicode.precise import as_texts
 
-        return as_texts(super().to_dict(), self.asked.get("digits", 8))
+        return as_texts(found, digits)
 
 
 @dataclass(frozen=True, repr=False)

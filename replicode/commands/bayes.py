@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from replicode.commands import options
-from replicode.commands.verb import Verb, finish
+from replicode.commands.verb import Verb, finish, show
 from replicode.theory.errors import InputError
 
 
@@ -29,7 +29,7 @@ def command(alpha: str, output: str | None, **arguments: Any) -> None:
     from replicode.verbs.bayes import bayes
 
     found = bayes(alpha=options.number("alpha", alpha, "a number or a range LO:HI"), **options.given(arguments))
-    finish(found.to_dict(), found.warnings)
+    show(found)
 
 
 def _over_range(ends: tuple[float, float], output: str | None, arguments: dict[str, Any]) -> None:

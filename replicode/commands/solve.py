@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from replicode.commands import options
-from replicode.commands.verb import Verb, as_json, finish
+from replicode.commands.verb import Verb, show
 
 
 @click.command("solve", cls=Verb)
@@ -20,9 +20,6 @@ from replicode.commands.verb import Verb, as_json, finish
 @options.param
 def command(activation: str, **arguments: Any) -> None:
     """Solve the saddle-point equations: test risk, order parameters, error, stability."""
-    from replicode.arguments import DOUBLE_DIGITS
     from replicode.verbs.solve import solve
 
-    solution = solve(activation, **options.given(arguments))
-    in_text = (arguments["digits"] or 0) > DOUBLE_DIGITS and not as_json()
-    finish(solution.texts() if in_text else solution.to_dict(), solution.warnings)
+    show(solve(activation, **options.given(arguments)))

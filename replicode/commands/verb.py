@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from replicode import __version__
+
+if TYPE_CHECKING:
+    from replicode.results import Result
 
 SCHEMA = 1
 _HERE = "replicode.commands"
@@ -72,6 +75,11 @@ def finish(
         say(f"warning: {warning}")
     if not (not warnings if ok is None else ok):
         click.get_current_context().exit(1)
+
+
+def show(found: Result) -> None:
+    """Print what a Python verb found."""
+    finish(found.to_dict(), found.warnings, shown=found.shown(), ok=found.ok)
 
 
 def print_json(kind: str, result: Mapping[str, Any]) -> None:

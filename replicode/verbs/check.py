@@ -9,7 +9,7 @@ from replicode.asked import asked
 from replicode.results import CheckResult
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Tokens, lengths
-from replicode.theory.limits import given_parameters
+from replicode.theory.limits import MAX_TOKENS, given_parameters
 
 if TYPE_CHECKING:
     from replicode.theory.activation import ActivationLike
@@ -50,14 +50,13 @@ def check(
 
     law = None if tokens is None else lengths(tokens)
     if law is not None and law.fixed is None:
-        raise InputError("tokens", str(law), "one number of tokens here")
-    tokens = None if law is None else law.fixed
+        raise InputError("tokens", str(law), f"a whole number from 1 to {MAX_TOKENS}")
     settled, setting = activation(act, given_parameters(parameters, more)), setting_of(task)
     check_domain(settled)
     fixed = settled.with_values()
     found = analysis(fixed)
     condition = nishimori(fixed, setting)
-    suite = subject(fixed, setting, tokens, found)
+    suite = subject(fixed, setting, law.fixed if law else None, found)
     verdicts = outcomes(suite)
     claims = {
         "equivariant": found.equivariant,
@@ -67,7 +66,7 @@ def check(
     facts = {
         "activation": settled.text,
         "task": setting.text,
-        "tokens": tokens,
+        "tokens": law.fixed if law else None,
         **{name: claim.holds for name, claim in claims.items()},
         "elementwise": found.properties.elementwise,
         "smooth": found.smooth,
