@@ -62,6 +62,7 @@ RUNTIME = (
     "nodes",
     "linear",
     "inputs",
+    "wording",
     "location",
     "fields",
     "prox",

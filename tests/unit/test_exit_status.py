@@ -1,6 +1,7 @@
 """What a command leaves with: bad input and outputs before any work, errors of ours, interrupts, warnings."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,7 +14,10 @@ from click.testing import CliRunner
 import replicode
 from replicode.cli import main
 from replicode.codegen import fast
+from replicode.codegen.runtime.wording import told_apart
+from replicode.modules import module_for
 from replicode.results import Report
+from replicode.theory import limits
 
 POINT = ["--tokens", "1", "--alpha", "4", "--nu", "2", "--noise", "0.3"]
 BAYES = ["bayes", "--tokens", "2", "--nu", "2", "--alpha", "1:2"]
@@ -241,3 +245,43 @@ def test_the_module_is_the_command_and_help_is_quick():
     after = os.times()
     assert done.returncode == 0 and done.stdout.startswith("Usage: replicode ") and "validate" in done.stdout
     assert after.children_user + after.children_system - before.children_user - before.children_system < 0.3
+
+
+BOUNDED = [("alpha", "1e308"), ("alpha", "1e-300"), ("nu", "1e308"), ("noise", "1e30"), ("noise", "1e-300")]
+BOUNDED += [("lambda-k", "1e300"), ("lambda-v", "1e13")]
+
+
+@pytest.mark.parametrize(("name", "value"), BOUNDED)
+@pytest.mark.parametrize("verb", ["solve", "validate", "bayes", "population"])
+def test_arguments_beyond_double_precision_are_told_before_any_work(monkeypatch, verb, name, value):
+    for place in ("modules.cached", "verbs.bayes.branches", "verbs.population.averager"):
+        monkeypatch.setattr(f"replicode.{place}", never)
+    known = {"bayes": ("alpha", "nu", "noise"), "population": ("nu", "noise")}.get(verb)
+    if known and name not in known:
+        pytest.skip(f"{verb} has no {name}")
+    found = run(*VERBS[verb][1], f"--{name}", value)
+    assert found.exit_code == 2 and found.stdout == ""
+    assert found.stderr.startswith(f"error: {name.replace('-', '_')}: got {float(value)!r}, allowed is ")
+
+
+def test_the_bounds_of_a_generated_module_are_those_of_the_command():
+    module, _ = module_for("linear", "spiked", 1)
+    for name in ("LEAST", "MOST", "MOST_NU", "MOST_NOISE"):
+        assert getattr(module, name) == getattr(limits, name)
+    for values in ({"alpha": 1e308}, {"nu": 1e308}, {"noise": 1e30}, {"lambda_k": 1e300}):
+        with pytest.raises(ValueError, match=next(iter(values))):
+            module.solve(**{"alpha": 4.0, "nu": 2.0, **values})
+
+
+@pytest.mark.parametrize("value", ["-1e3", "1e300"])
+def test_a_parameter_that_leaves_double_precision(value):
+    found = run("solve", "erf", *POINT, "--digits", "3", "--param", f"c={value}")
+    assert (found.exit_code, found.stderr.split(":")[0]) in {(1, "refused"), (2, "error")}
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize(("value", "other"), [(1.0000001e-4, 1e-4), (math.inf, 1e-4), (3e-4, 1e-4)])
+def test_a_bound_and_what_was_asked_for_are_told_apart(value, other):
+    shown, asked = told_apart(value, other)
+    assert shown != asked and float(shown) > float(asked)
+    assert float(shown) == pytest.approx(value, rel=0.05) and float(asked) == pytest.approx(other, rel=0.05)
