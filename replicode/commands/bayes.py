@@ -41,6 +41,6 @@ def _over_range(ends: tuple[float, float], output: str | None, arguments: dict[s
     marks = thresholds(**arguments, low=ends[0], high=ends[1])
     step = (ends[1] - ends[0]) / (RANGE_POINTS - 1)
     found = bayes_branches(**arguments, alphas=[ends[0] + step * i for i in range(RANGE_POINTS)])
-    drawn = None if target is None else str(figure(found, marks, target))
+    drawn = None if target is None else figure(found, marks, target)
     summary = {"thresholds": marks.as_dict(), "figure": drawn}
     finish(found.as_dict() | summary, shown=summary)

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import replicode
 from replicode.cli import main
 from replicode.codegen import fast
+from replicode.codegen.bayes import Branch
 from replicode.codegen.runtime.wording import told_apart
 from replicode.modules import module_for
 from replicode.results import Report
@@ -285,3 +286,28 @@ def test_a_bound_and_what_was_asked_for_are_told_apart(value, other):
     shown, asked = told_apart(value, other)
     assert shown != asked and float(shown) > float(asked)
     assert float(shown) == pytest.approx(value, rel=0.05) and float(asked) == pytest.approx(other, rel=0.05)
+
+
+def test_an_interrupted_range_goes_on_where_it_was(monkeypatch, tmp_path):
+    monkeypatch.setenv("REPLICODE_CACHE", str(tmp_path))
+    computed = []
+
+    def some(channel, alpha, accuracy, last=3):
+        if len(computed) == last:
+            raise KeyboardInterrupt
+        computed.append(alpha)
+        return (Branch("uninformed", 0.1, 0.1, 0.9, -1.0, True, 0.0, 1, 1e-9, 1e-9, False),)
+
+    monkeypatch.setattr("replicode.bayes_phase.branches", some)
+    assert run(*BAYES).exit_code == 130 and len(computed) == 3
+    monkeypatch.setattr("replicode.bayes_phase.branches", lambda *given: some(*given, last=1000))
+    assert run(*BAYES).exit_code == 0
+    assert len(computed) == len(set(computed)) > 30
+
+
+@pytest.mark.parametrize("option", ["--seeds=1", "--dim=3", "--alpha=-1", "--noise=nan", "--nu=1,1", "--lambda=-1"])
+def test_study_checks_its_grid_before_any_work(monkeypatch, tmp_path, option):
+    monkeypatch.setattr("replicode.study.module_for", never)
+    found = run("study", "softmax", "--tokens", "2", "-o", tmp_path / "map", option)
+    assert found.exit_code == 2 and found.stderr.startswith(f"error: {option[2:].partition('=')[0]}: got")
+    assert not (tmp_path / "map").exists()
