@@ -13,7 +13,7 @@ from typing import TypeAlias
 import sympy as sp
 
 from replicode.theory.errors import InputError
-from replicode.theory.language import parse, unparse
+from replicode.theory.language import check_names, parse, unparse
 from replicode.theory.limits import given_parameters
 from replicode.theory.nodes import L, TokenSum, X
 from replicode.theory.registry import ACTIVATIONS, Registered
@@ -36,6 +36,9 @@ class Activation:
     expr: sp.Expr
     values: Mapping[str, float] = field(default_factory=dict)
     defaults: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_names(self.expr, "activation")
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import sympy as sp
 
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.expansion import expanded
 from replicode.theory.gaussian import gaussian_from_log_weight, is_quadratic
-from replicode.theory.language import parse, unparse
+from replicode.theory.language import check_names, parse, unparse
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import NU
 from replicode.theory.nodes import L, TokenSum, X
@@ -32,6 +33,9 @@ class Task:
     name: str
     log_weight: sp.Expr
 
+    def __post_init__(self) -> None:
+        check_names(self.log_weight, "task")
+
     @property
     def text(self) -> str:
         """The log-weight in the language."""
@@ -40,7 +44,7 @@ class Task:
     @property
     def own(self) -> sp.Expr:
         """The part of log g that depends on the hidden token's own score; the rest is common to all locations."""
-        own: sp.Expr = sp.expand(self.log_weight).as_independent(X, as_Add=True)[1]
+        own: sp.Expr = expanded(self.log_weight).as_independent(X, as_Add=True)[1]
         return own
 
     @property

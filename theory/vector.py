@@ -19,6 +19,7 @@ from mpmath import mpf
 from sympy.core.function import AppliedUndef
 
 from replicode.theory.errors import InputError, LanguageError, Refusal
+from replicode.theory.expansion import expanded
 from replicode.theory.language import ALLOWED, parse, unparse
 from replicode.theory.nodes import L, TokenSum, X, relu
 from replicode.theory.numeric import Program, Undefined, shown
@@ -278,7 +279,7 @@ def _compare(function: Function, expr: sp.Expr) -> None:
 
 def _token_form(name: str, expr: sp.Expr, scores: Sequence[sp.Symbol]) -> sp.Expr:
     """The expression of the first token with sums over tokens recognised, at one number of tokens."""
-    for attempt in (sp.S, sp.expand_power_exp, sp.expand):
+    for attempt in (sp.S, sp.expand_power_exp, expanded):
         sums = _Abstraction(scores)
         found = sums.abstracted(attempt(expr))
         if not found.free_symbols & set(scores[1:]):
@@ -313,7 +314,7 @@ class _Abstraction:
             return node
         found = self._collected(node)
         if self._is_open(found):
-            again = self._collected(sp.expand(found))
+            again = self._collected(expanded(found))
             if again.is_Add is False or not self._is_open(again):
                 return again
         return found

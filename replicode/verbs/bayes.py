@@ -61,7 +61,7 @@ def bayes(
     best = equilibrium(found)
     return Bayes(
         test_risk=best.test_risk,
-        excess_risk=best.test_risk - at["noise"] ** 2,
+        excess_risk=max(best.test_risk - at["noise"] ** 2, 0.0),
         order_parameters={"q_k": best.q_k, "q_v": best.q_v},
         free_entropy=best.free_entropy,
         hard_phase=is_hard(found),

@@ -10,6 +10,7 @@ from replicode.arguments import one_of
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import activation_content, task_content
+from replicode.theory.budget import budget
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 
@@ -51,6 +52,7 @@ def derivation_of(
     law = None if tokens is None else lengths(tokens)
     given = given_parameters(parameters, {})
 
+    @budget(f"deriving level {level}")
     def build() -> dict[str, Any]:
         from replicode.present import as_json, as_latex, as_markdown, as_text
         from replicode.theory.activation import activation
