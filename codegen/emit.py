@@ -64,6 +64,7 @@ RUNTIME = (
     "nodes",
     "linear",
     "inputs",
+    "wording",
     "location",
     "fields",
     "prox",

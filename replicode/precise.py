@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mpmath import floor, isfinite, log10, mpf, nint, nstr, workdps
 
 from replicode.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
+from replicode.codegen.runtime.wording import told_apart
 from replicode.modules import call
 from replicode.theory.errors import Refusal
 
@@ -65,7 +66,8 @@ def precise_solution(
         }
     notes = [w for w in rough.warnings if not w.startswith("error:")]
     if not found.error <= mpf(10) ** -digits:
-        notes.insert(0, f"error: the bound {nstr(found.error, 2)} is above the 1e-{digits} asked for")
+        bound, asked = told_apart(float(found.error), 10.0**-digits)
+        notes.insert(0, f"error: the bound {bound} is above the {asked} asked for")
     changed = {
         **(numbers if digits > FLOAT_DIGITS else _floats(numbers)),
         "iterations": rough.iterations + found.evaluations,

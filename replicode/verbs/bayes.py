@@ -9,6 +9,7 @@ from typing import Any
 from replicode.arguments import accuracy, not_negative, positive
 from replicode.asked import asked
 from replicode.codegen.bayes import BayesChannel, Branch, branches
+from replicode.codegen.runtime.wording import told_apart
 from replicode.results import Result
 from replicode.theory.bayes import derive_bayes
 from replicode.theory.lengths import Tokens, lengths
@@ -98,7 +99,7 @@ def _warnings(found: tuple[Branch, ...], best: Branch, tolerance: float) -> tupl
     if not best.converged:
         told.append(f"not converged: residual {best.residual:.1e}")
     if best.error > tolerance:
-        told.append(f"the error {best.error:.1e} is above {tolerance:.0e}")
+        told.append("the error {} is above {}".format(*told_apart(best.error, tolerance)))
     for other in found:
         if other is not best and not best.recovered:
             lead = best.free_entropy - other.free_entropy

@@ -16,6 +16,7 @@ from replicode.arguments import accuracy, not_negative
 from replicode.asked import asked
 from replicode.codegen.averages import compiled
 from replicode.codegen.population import Optimum, averager, bayes_gain, best
+from replicode.codegen.runtime.wording import told_apart
 from replicode.results import Result
 from replicode.theory.activation import Activation, ActivationLike, activation
 from replicode.theory.closed import closed_averages, hard_averages
@@ -188,7 +189,7 @@ def _warnings(
 ) -> tuple[str, ...]:
     told = []
     if error > tolerance:
-        told.append(f"the error {error:.1e} is above {tolerance:.0e}")
+        told.append("the error {} is above {}".format(*told_apart(error, tolerance)))
     if excess < bayes - 2.0 * error - 1e-14:
         told.append(f"the excess risk {excess:.12g} is below the Bayes value {bayes:.12g}: one of them is wrong")
     if found.unbounded and not attained:
