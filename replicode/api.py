@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from replicode.cache import cached
+from replicode.cache import cache_folder, cache_key, cached
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths, lengths
 from replicode.theory.limits import given_parameters
@@ -312,7 +312,9 @@ def validate(
     import numpy as np
 
     from replicode.validation.controls import controls_of
+    from replicode.validation.cost import check_cost
     from replicode.validation.experiment import report, run
+    from replicode.validation.kept import Kept, training_source
     from replicode.validation.measure import QUANTITIES
     from replicode.validation.module import GeneratedAttention
     from replicode.validation.report import Report
@@ -321,12 +323,14 @@ def validate(
         raise InputError("dim", dim, "a whole number of at least 40")
     if not isinstance(seeds, int) or seeds < 2:
         raise InputError("seeds", seeds, "a whole number of at least 2")
+    check_cost(lengths(tokens), alpha, (dim // 4, dim // 2, dim), seeds)
     physics: dict[str, Any] = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
     given = given_parameters(parameters, more)
     solution = solve(act, task=task, tokens=tokens, digits=digits, init=init, parameters=given, **physics)
     module, settled = module_for(act, task, tokens)
     values = {**settled, **given}
     attention = GeneratedAttention(module, nu, noise, np.array([values[p] for p in module.PARAMETERS]))
+    content = (training_source(), module.METADATA["signature"], sorted(values.items()), physics, init)
     experiment = run(
         attention.setting(alpha),
         attention,
@@ -337,6 +341,7 @@ def validate(
         seeds,
         progress=progress,
         controls=controls_of(attention),
+        kept=Kept(cache_folder() / f"trained-{cache_key('trained', *content)}.jsonl"),
     )
     fields = solution._asdict() | solution.order_parameters
     theory = {q: float(fields[q]) for q in QUANTITIES}
