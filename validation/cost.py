@@ -32,8 +32,8 @@ def check_cost(lengths: Lengths, alpha: float, dims: Sequence[int], seeds: int) 
         raise InputError("dim", max(dims), allowed)
     most = int(min(LONGEST / each, there / (RESULT * len(dims))))
     if seeds > most:
-        needed = f"{_bytes(seeds * RESULT * len(dims))} and {_time(seeds * each)}"
-        raise InputError("seeds", seeds, f"at most {most} here: these need about {needed}")
+        these = f"{_bytes(seeds * RESULT * len(dims))} and {_time(seeds * each)}"
+        raise InputError("seeds", seeds, f"at most {most} here: these need about {these}")
 
 
 def _entries(dim: int, alpha: float, tokens: float) -> float:
