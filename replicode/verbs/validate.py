@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.arguments import INITS, accuracy, one_of, point
 from replicode.asked import asked
+from replicode.cache import cache_folder, cache_key
 from replicode.modules import module_for
 from replicode.results import Report
 from replicode.theory.lengths import Tokens, lengths
@@ -48,14 +49,18 @@ def validate(
     import numpy as np
 
     from replicode.validation.controls import controls_of
+    from replicode.validation.cost import check_cost
     from replicode.validation.experiment import report, run
+    from replicode.validation.kept import Kept, training_source
     from replicode.validation.measure import QUANTITIES
     from replicode.validation.module import GeneratedAttention
 
+    check_cost(law, at["alpha"], (dim // 4, dim // 2, dim), seeds)
     wanted = goal.digits or USUAL_DIGITS
     solution = solve(act, task=task, tokens=law, digits=wanted, init=init, parameters=given, **at)
     module, values = module_for(act, task, law, given=given)
     attention = GeneratedAttention(module, at["nu"], at["noise"], np.array([values[p] for p in module.PARAMETERS]))
+    content = (training_source(), module.METADATA["signature"], sorted(values.items()), at, init)
     experiment = run(
         attention.setting(at["alpha"]),
         attention,
@@ -66,6 +71,7 @@ def validate(
         seeds,
         progress=progress,
         controls=controls_of(attention),
+        kept=Kept(cache_folder() / f"trained-{cache_key('trained', *content)}.jsonl"),
     )
     fields = solution._asdict() | dict(solution.order_parameters)
     theory = {q: float(fields[q]) for q in QUANTITIES}
