@@ -23,6 +23,7 @@ from replicode.codegen.lower import KernelIR, lower, parameter_symbol
 from replicode.codegen.pair import expansion_program
 from replicode.codegen.printer import numpy_source
 from replicode.codegen.unrolled import UNROLLED_TOKENS, StraightLine, Value, flattened, row_symbol, unrolled
+from replicode.codegen.writing import write
 from replicode.theory.curvature import Curvature, derivable, derive_curvature, second_rate_symbol
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.gaussian import FieldLaw
@@ -67,6 +68,7 @@ RUNTIME = (
     "channel",
     "proxfree",
     "rows",
+    "onsets",
     "folds",
     "gaps",
     "mixture",
@@ -95,10 +97,7 @@ class GeneratedModule:
 
     def save(self, path: str | Path) -> Path:
         """Write the source whole or not at all."""
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.partial")
-        partial.write_text(self.source, encoding="utf-8")
-        return partial.replace(target)
+        return write(path, self.source, "path")
 
     def load(self) -> ModuleType:
         """The module, executed from its source."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 
 import sympy as sp
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
+
+from replicode.theory.errors import Refusal
 
 _FUNCTIONS = {
     "exp": "np.exp({})",
@@ -106,7 +109,10 @@ class NumpyPrinter(StrPrinter):
         return str(self.parenthesize(expr, PRECEDENCE["Mul"]))
 
     def _print_Rational(self, expr: sp.Rational) -> str:
-        return repr(float(expr))
+        value = float(expr)
+        if math.isinf(value) or (value == 0.0 and expr != 0):
+            raise Refusal(f"a constant of the equations is 10^{_magnitude(expr)}, outside double precision")
+        return repr(value)
 
     _print_Half = _print_Integer = _print_One = _print_NegativeOne = _print_Zero = _print_Float = _print_Rational
 
@@ -115,6 +121,11 @@ class NumpyPrinter(StrPrinter):
 
     def _print_Exp1(self, _: sp.Expr) -> str:
         return "np.e"
+
+
+def _magnitude(expr: sp.Rational) -> int:
+    """The power of ten of a number, of any size."""
+    return int(sp.floor(sp.log(abs(expr), 10).n()))
 
 
 def numpy_source(expr: sp.Expr) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from replicode.cache import cached
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
     from replicode.theory.activation import Activation
@@ -35,11 +36,14 @@ def derive(
     task: str | Task = "spiked",
     tokens: int | str | Lengths | None = None,
     model: Model | None = None,
+    parameters: Mapping[str, float] | None = None,
+    **more: float,
 ) -> SaddleSystem:
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution."""
+    from replicode.theory.activation import activation
     from replicode.theory.saddle import derive as derive_system
 
-    return derive_system(act, task, tokens, model)
+    return derive_system(activation(act, given_parameters(parameters, more)), task, tokens, model)
 
 
 def module_for(
@@ -146,15 +150,18 @@ def solve(
     init: str = "informed",
     backend: str = "numpy",
     bayes: bool = True,
-    **parameters: float,
+    parameters: Mapping[str, float] | None = None,
+    **more: float,
 ) -> Any:
     """Solve the saddle-point equations; the Solution carries its error, its warnings and the Bayes-optimal risk.
 
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
+    The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
     tol = check_digits(digits, MOST_DIGITS)
+    given = given_parameters(parameters, more)
     module, settled = module_for(act, task, tokens, backend)
-    values = {**settled, **parameters}
+    values = {**settled, **given}
     check_parameters(module, values)
     setting = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
     if digits > DOUBLE_DIGITS:
@@ -262,7 +269,7 @@ def derivation_of(
         from replicode.theory.stability import derive_stability
         from replicode.theory.task import task as task_of
 
-        settled = activation(act, **parameters)
+        settled = activation(act, parameters)
         if level == "bayes":
             shown = (law.fixed or str(law)) if law else None
             found = bayes_derivation(settled, derive_bayes(task_of(task).at(law)), shown)
@@ -298,7 +305,8 @@ def validate(
     dim: int = 400,
     seeds: int = 40,
     progress: Callable[[int, int, str], None] | None = None,
-    **parameters: float,
+    parameters: Mapping[str, float] | None = None,
+    **more: float,
 ) -> Report:
     """Train attention at D/4, D/2 and D, extrapolate in 1/D and compare all seven quantities with the theory."""
     import numpy as np
@@ -313,11 +321,11 @@ def validate(
         raise InputError("dim", dim, "a whole number of at least 40")
     if not isinstance(seeds, int) or seeds < 2:
         raise InputError("seeds", seeds, "a whole number of at least 2")
-    physics = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    values: dict[str, Any] = {**physics, **parameters}
-    solution = solve(act, task=task, tokens=tokens, digits=digits, init=init, **values)
+    physics: dict[str, Any] = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
+    given = given_parameters(parameters, more)
+    solution = solve(act, task=task, tokens=tokens, digits=digits, init=init, parameters=given, **physics)
     module, settled = module_for(act, task, tokens)
-    values = {**settled, **parameters}
+    values = {**settled, **given}
     attention = GeneratedAttention(module, nu, noise, np.array([values[p] for p in module.PARAMETERS]))
     experiment = run(
         attention.setting(alpha),

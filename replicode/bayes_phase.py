@@ -14,6 +14,8 @@ from typing import Any
 
 from replicode.bayes_level import bayes_channel, check_alpha, equilibrium, is_hard
 from replicode.codegen.bayes import BayesChannel, Branch, branches
+from replicode.codegen.writing import write_picture
+from replicode.figures.drawing import pyplot
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths
 from replicode.theory.task import Task
@@ -181,15 +183,9 @@ class _Bisection:
         return found[0] if found else None
 
 
-def figure(found: BayesBranches, marks: Thresholds | None, path: Path) -> str | None:
-    """Test risk and free entropy of both branches against alpha; None where matplotlib is not installed."""
-    try:
-        import matplotlib
-    except ImportError:
-        return None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+def figure(found: BayesBranches, marks: Thresholds | None, path: Path) -> Path:
+    """Test risk and free entropy of both branches against alpha, in a picture file."""
+    plt = pyplot()
     drawn, (risk, entropy) = plt.subplots(2, 1, figsize=(6.0, 6.0), sharex=True, layout="constrained")
     styles = {"informed": ("C0", "-"), "uninformed": ("C1", "--")}
     for start, (colour, line) in styles.items():
@@ -205,9 +201,10 @@ def figure(found: BayesBranches, marks: Thresholds | None, path: Path) -> str | 
     nu = r"\infty" if found.nu == float("inf") else f"{found.nu:g}"
     risk.set_title(rf"{found.task}, $L={found.tokens}$, $\nu={nu}$, $\Delta={found.noise:g}$")
     risk.legend(frameon=False)
-    drawn.savefig(path, dpi=150)
-    plt.close(drawn)
-    return str(path)
+    try:
+        return write_picture(path, drawn, dpi=150)
+    finally:
+        plt.close(drawn)
 
 
 def _mark(marks: Thresholds, panels: Sequence[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from replicode.theory.limits import check_tokens
+from replicode.theory.limits import check_tokens, given_parameters
 
 if TYPE_CHECKING:
     from replicode.theory.activation import Activation
@@ -29,7 +29,11 @@ FACTS = (
 
 
 def check(
-    act: str | Activation, task: str | Task = "spiked", tokens: int | None = None, **parameters: float
+    act: str | Activation,
+    task: str | Task = "spiked",
+    tokens: int | None = None,
+    parameters: Mapping[str, float] | None = None,
+    **more: float,
 ) -> dict[str, Any]:
     """Everything that `replicode check` reports, ready for JSON; what is undecided is None."""
     from replicode.theory.activation import activation
@@ -41,7 +45,7 @@ def check(
     from replicode.validation.properties import outcomes, subject
 
     check_tokens(tokens)
-    settled, setting = activation(act, **parameters), setting_of(task)
+    settled, setting = activation(act, given_parameters(parameters, more)), setting_of(task)
     check_domain(settled)
     fixed = settled.with_values()
     found = analysis(fixed)

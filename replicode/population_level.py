@@ -20,6 +20,7 @@ from replicode.theory.closed import closed_averages, hard_averages
 from replicode.theory.domain import check_domain
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.limits import given_parameters
 from replicode.theory.model import NU
 from replicode.theory.nishimori import NishimoriCondition, nishimori
 from replicode.theory.nodes import L
@@ -62,12 +63,13 @@ def population(
     nu: float,
     noise: float = 0.0,
     digits: int = 8,
-    **parameters: float,
+    parameters: Mapping[str, float] | None = None,
+    **more: float,
 ) -> Population:
     """The best population risk of attention with this activation; parameters that are not given are optimised."""
     from replicode.api import check_digits
 
-    act, setting, distribution = activation(act, **parameters), _task(task), lengths(tokens)
+    act, setting, distribution = activation(act, given_parameters(parameters, more)), _task(task), lengths(tokens)
     _check_numbers(nu, noise, act.values)
     tolerance = check_digits(digits)
     check_domain(act)

@@ -13,6 +13,7 @@ import sympy as sp
 
 from replicode.theory.errors import InputError
 from replicode.theory.language import parse, unparse
+from replicode.theory.limits import given_parameters
 from replicode.theory.nodes import L, TokenSum, X
 from replicode.theory.vector import function_expression
 
@@ -72,15 +73,18 @@ class Activation:
 _REGISTRY: dict[str, Activation] = {}
 
 
-def register(name: str, definition: str | Callable[..., object], **defaults: float) -> Activation:
+def register(
+    name: str, definition: str | Callable[..., object], /, defaults: Mapping[str, float] | None = None, **more: float
+) -> Activation:
     """Register an activation under a name; `definition` is text of the language or a Python function.
 
     A function takes (x, sum, L), or one score, or the tuple of all scores and returns one expression per token.
     """
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
         raise InputError("name", name, "an ASCII identifier")
-    act = Activation(name, _defined(definition), {}, dict(defaults))
-    if unknown := set(defaults) - set(act.parameters):
+    known = given_parameters(defaults, more)
+    act = Activation(name, _defined(definition), {}, known)
+    if unknown := set(known) - set(act.parameters):
         raise InputError("defaults", sorted(unknown), f"the parameters {list(act.parameters)} of {act.text}")
     _REGISTRY[name] = act
     return act
@@ -91,8 +95,11 @@ def registered() -> tuple[str, ...]:
     return tuple(sorted(_REGISTRY))
 
 
-def activation(spec: str | Activation | Callable[..., object], **values: float) -> Activation:
+def activation(
+    spec: str | Activation | Callable[..., object], /, parameters: Mapping[str, float] | None = None, **more: float
+) -> Activation:
     """A registered name, an expression of the language or a Python function, with values over the defaults."""
+    values = given_parameters(parameters, more)
     if isinstance(spec, Activation):
         act = spec
     elif isinstance(spec, str) and spec in _REGISTRY:
@@ -136,4 +143,4 @@ for _name, _text, _defaults in (
     ("poly4", "(1 + x)**4/sum((1 + x)**4)", {}),
     ("tempered", "exp(beta*x)/sum(exp(beta*x))", {"beta": 1.0}),
 ):
-    register(_name, _text, **_defaults)
+    register(_name, _text, _defaults)

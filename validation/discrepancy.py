@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 
 from replicode.codegen.emit import generate
+from replicode.codegen.writing import write_picture
 from replicode.theory.activation import activation as activation_of
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
+from replicode.theory.limits import given_parameters
 from replicode.theory.saddle import derive
 from replicode.validation.experiment import MOST_FAILURES, streams
 from replicode.validation.measure import QUANTITIES, measure
@@ -151,13 +153,14 @@ def scan(
     digits: int = 4,
     path: Path | None = None,
     say: Say = lambda text: None,
-    **parameters: float,
+    parameters: Mapping[str, float] | None = None,
+    **more: float,
 ) -> list[Row]:
     """Solve and train at every (nu, lambda), at D/4, D/2 and D, keeping what is done in the file `path`."""
     _check(nus, lambdas, dim, seeds, init, digits)
     _check_law(alpha, noise)
     law = str(lengths(tokens))
-    act = activation_of(activation, **parameters)
+    act = activation_of(activation, given_parameters(parameters, more))
     module = _module(activation, task, law)
     settled = act.settled()
     keep = _Kept(path)
@@ -328,9 +331,10 @@ def figure(rows: Sequence[Row], path: Path, quantity: str = "test_risk") -> Path
     bar = canvas.colorbar(image, ax=axes, ticks=[-50, -10, -1, 0, 1, 10, 50])
     bar.ax.set_yticklabels(["-50", "-10", "-1", "0", "1", "10", "50"])
     bar.set_label(f"{quantity.replace('_', ' ')}: (trained - theory)/theory, %")
-    canvas.savefig(path, dpi=150)
-    plt.close(canvas)
-    return path
+    try:
+        return write_picture(path, canvas, dpi=150)
+    finally:
+        plt.close(canvas)
 
 
 def _write_cell(axes: Any, x: int, y: int, row: Row, quantity: str) -> None:

@@ -19,6 +19,15 @@ def check_number(name: str, value: float, allowed: str, valid: bool) -> None:
         raise ValueError(f"{name}: got {value!r}, allowed is {allowed}")
 
 
+def told_apart(value: float, other: float) -> tuple[str, str]:
+    """Two numbers in so many digits that they are seen to differ."""
+    for digits in range(1, 17):
+        texts = f"{value:.{digits}e}", f"{other:.{digits}e}"
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
 def check_signal(nu: float) -> None:
     """The signal strength; infinite where the task has a limit."""
     if HARD_LIMIT and isinstance(nu, float) and nu == math.inf:

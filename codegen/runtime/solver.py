@@ -25,6 +25,7 @@ from replicode.codegen.runtime.inputs import (
     check_number,
     check_setting,
     parameter_values,
+    told_apart,
 )
 from replicode.codegen.runtime.kernel import Array, free_energy_value, stability_matrix
 from replicode.codegen.runtime.lengths import Setting
@@ -181,7 +182,8 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
     stable = bool(state.converged and replicon < STABLE_REPLICON and shift < STABLE_JUMP)
     warnings = [] if state.converged else [_not_converged(last)]
     if state.converged and not error <= task.tol:
-        warnings.append(f"error: the bound {error:.1e} is above the {task.tol:.1e} asked for")
+        bound, asked = told_apart(error, task.tol)
+        warnings.append(f"error: the bound {bound} is above the {asked} asked for")
     if state.searched and shift > UNCERTIFIED_JUMP:
         warnings.append(
             f"jumps: the error does not cover global minima that the search missed (jump weight {jump:.3g})"

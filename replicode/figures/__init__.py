@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from replicode.codegen.writing import checked_folder
 from replicode.figures.table import Say, write
 from replicode.theory.errors import InputError
 
@@ -46,7 +47,7 @@ def figure(
     if optimal and name != "finite-sample":
         raise InputError("optimal", optimal, "for finite-sample only: with infinite data nothing is regularised")
     plt, told = drawing.pyplot(), say or (lambda _: None)
-    target = _folder(folder)
+    target = checked_folder(folder)
     stem = f"{name}-optimal" if optimal else name
     rows, notes, warnings = (
         finite_sample.compute(quick, optimal, told) if name == "finite-sample" else population.compute(quick, told)
@@ -56,12 +57,3 @@ def figure(
         drawn = finite_sample.draw(plt, rows) if name == "finite-sample" else population.draw(plt, rows)
         files = drawing.save(plt, drawn, target, stem)
     return Figure(name, (*files, data), tuple(rows), tuple(notes), tuple(warnings))
-
-
-def _folder(folder: str | Path) -> Path:
-    target = Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise InputError("output", str(folder), f"a folder that can be made ({problem.strerror})") from None
-    return target

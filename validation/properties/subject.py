@@ -133,7 +133,7 @@ def examined(
     act: str | Activation, setting: str | Task = "spiked", tokens: int | None = None, **parameters: float
 ) -> Subject:
     """The subject of an activation as a user names it; what depends on the task alone is derived once for many."""
-    settled = activation(act, **parameters)
+    settled = activation(act, parameters)
     check_domain(settled)
     fixed = settled.with_values()
     return prepared(fixed, task(setting), tokens, analysis(fixed))
