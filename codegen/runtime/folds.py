@@ -10,6 +10,7 @@ from replicode.codegen.runtime.channel import RATES, Averages, Response, _integr
 from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.location import location_dimensions
 from replicode.codegen.runtime.nodes import ball_lattice, lattice, lattice_size
 from replicode.codegen.runtime.onsets import LINE_REACH, Lines
@@ -68,10 +69,10 @@ class FoldedChannel:
         total, folded = np.zeros(RATES + 3), 0.0
         for rows, weights in self._blocks(order):
             on = rows.grid(self.count)
-            folded += float(rows.folded(on) @ weights)
+            folded += float(weighted_sum(rows.folded(on), weights))
             for part in rows.parts(rows.nodes(on), weights):
                 terms = _integrands(order, self.setting, part.at, part.chi, part.slopes)
-                total += np.vstack([terms, np.ones(part.weights.size)]) @ part.weights
+                total += weighted_sum(np.vstack([terms, np.ones(part.weights.size)]), part.weights)
         rates, (envelope, train_loss, mass) = total[:RATES], map(float, total[RATES:])
         return Averages(rates, envelope, train_loss, mass, folded, 0.0)
 
@@ -97,7 +98,7 @@ class FoldedChannel:
         """Rows, some at a time, with their weights."""
         frame = frame_at(order, self.setting)
         for part in row_blocks(self.weights.size):
-            values = frame.law.value_factor @ self.zeta[:, part]
+            values = product(frame.law.value_factor, self.zeta[:, part])
             yield _Rows(order, self.setting, frame, values), self.weights[part]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import product
 from replicode.codegen.runtime.proxfree import ScoreFrame
 from replicode.codegen.runtime.rows import RowGrid, _normal, _Rows, row_blocks
 
@@ -46,7 +47,7 @@ class Lines(NamedTuple):
     def rows(self, line: Array, at: Array) -> _Rows:
         """The rows at some points of the lines."""
         zeta = np.vstack([self.outer[:, line], at])
-        return _Rows(self.order, self.setting, self.frame, self.frame.law.value_factor @ zeta)
+        return _Rows(self.order, self.setting, self.frame, product(self.frame.law.value_factor, zeta))
 
     def nodes(self, fineness: float) -> LineNodes:
         """Nodes of panels that end where folds begin."""

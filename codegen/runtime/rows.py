@@ -18,6 +18,7 @@ from replicode.codegen.runtime.channel import _blocks
 from replicode.codegen.runtime.fields import Fields
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import product
 from replicode.codegen.runtime.proxfree import Explicit, ScoreFrame, _node_blocks, explicit, jacobian_scale
 
 ROW_REACH = 8.0
@@ -239,7 +240,7 @@ class _Rows(NamedTuple):
             chi = self.frame.point(u[None])
             w_z, y = self.values[:-1, row], self.values[-1, row]
             _, slope, curvature = self.setting.kernel.hessian(chi, w_z, y, self.order[5], self.setting.params)
-            tau = u + scale * (span @ slope)
+            tau = u + scale * product(span[None], slope)[0]
             rate = 1.0 + scale * np.einsum("l,lmn,m->n", span, curvature, span)
             weight = weights[row] * nodes.length[b] * rate * _normal(tau)
             w_chi = self.frame.field(tau[None])

@@ -66,9 +66,9 @@ def finish(result: Mapping[str, Any], warnings: Sequence[str] = (), shown: Mappi
 
 def print_json(kind: str, result: Mapping[str, Any]) -> None:
     """One object that names its schema, what was asked and by which version it was answered."""
-    asked = click.get_current_context().meta.get(ASKED, {})
+    asked = click.get_current_context().meta.get(ASKED, {}) | dict(result.get("asked", {}))
     head = {"schema": f"replicode/{kind}/{SCHEMA}", "version": __version__, "asked": _as_typed(asked)}
-    click.echo(json.dumps(head | _finite(dict(result))))
+    click.echo(json.dumps(head | _finite({name: value for name, value in result.items() if name not in head})))
 
 
 def _as_typed(value: Any) -> Any:
