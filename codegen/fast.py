@@ -7,12 +7,15 @@ they are many, with two loops around it: the channel moments of the prox-free ro
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import sympy as sp
 from sympy.printing.precedence import PRECEDENCE
@@ -21,13 +24,15 @@ from replicode.codegen.emit import EXPANSION, channel_monomials, first_token, st
 from replicode.codegen.ir import Kernel, Output
 from replicode.codegen.lower import lower, parameter_symbol
 from replicode.codegen.native import FLAGS, compiler
-from replicode.codegen.printer import NumpyPrinter
+from replicode.codegen.printer import NumpyPrinter, identifier
 from replicode.codegen.unrolled import UNROLLED_TOKENS, StraightLine, row_symbol, unrolled
-from replicode.theory.errors import InputError
+from replicode.theory.errors import InputError, Refusal
 from replicode.theory.language.functions import BY_NODE
 from replicode.theory.saddle import SaddleSystem
 from replicode.theory.tokens import Definition, OuterProducts
 
+COMPILE_SECONDS = 120.0
+_CAPTURED: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
 KERNELS = ("loss", "gradient", "hessian", EXPANSION, "curvatures")
 
 
@@ -39,7 +44,8 @@ class CPrinter(NumpyPrinter):
         self.vectors, self.index = set(vectors), index
 
     def _print_Symbol(self, expr: sp.Symbol) -> str:
-        return f"{expr.name}[{self.index}]" if expr in self.vectors else str(expr.name)
+        name = identifier(expr.name)
+        return f"{name}[{self.index}]" if expr in self.vectors else name
 
     def _print_Function(self, expr: sp.Expr) -> str:
         text = BY_NODE[type(expr)].c if type(expr) in BY_NODE else None
@@ -235,9 +241,25 @@ def compiled(source: str) -> bytes:
         text, library = Path(folder) / "kernels.c", Path(folder) / "kernels.so"
         text.write_text(source, encoding="utf-8")
         for last in (["-lmvec", "-lm"], ["-DNO_VECTOR_MATH", "-lm"]):
-            command = [*found, *FLAGS, str(text), "-o", str(library), *last]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode == 0:
+            said = _said([*found, *FLAGS, str(text), "-o", str(library), *last])
+            if library.is_file():
                 return library.read_bytes()
-    problem = next((line for line in done.stderr.splitlines() if "error" in line), "no reason given")
-    raise InputError("backend", "fast", f"numpy: the C compiler failed ({problem})")
+    lines = said.splitlines()
+    problem = next((line for line in lines if "error" in line), lines[0] if lines else "no reason given")
+    raise Refusal(f"backend fast: the C compiler {found[0]} failed ({problem}); the backend numpy needs none")
+
+
+def _said(command: Sequence[str]) -> str:
+    """What the compiler says; it and its children are stopped when they take too long, or on an interrupt."""
+    try:
+        started = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **_CAPTURED)
+    except OSError as problem:
+        return str(problem)
+    with started as process:
+        try:
+            return "".join(process.communicate(timeout=COMPILE_SECONDS))
+        except BaseException as stopped:
+            os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(stopped, subprocess.TimeoutExpired):
+                raise
+            return f"error: not done after {COMPILE_SECONDS:g} s"

@@ -158,7 +158,7 @@ class PreciseSystem:
         lambdas = [LAMBDAS[b] for b in BLOCKS]
         envelope = sp.Symbol("envelope", real=True)
         energy = system.free_energy.xreplace({ENVELOPE: envelope})
-        risk = population_risk(system.task)
+        risk = population_risk(system.task, system.model)
         names = [sp.Symbol(p, real=True) for p in system.activation.parameters]
         row_sum = system.properties.row_sum
         total = sp.S.Zero if row_sum is None else row_sum.xreplace({L: sp.Integer(self.tokens)})

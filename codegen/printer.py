@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import keyword
+import math
 from functools import reduce
 
 import sympy as sp
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
+from replicode.theory.errors import InputError, Refusal
 from replicode.theory.language.functions import BY_NODE
 
 _UNROLLED_POWERS = 4
+
+
+def identifier(name: str) -> str:
+    """The name, if it can be printed as one; nothing else reaches emitted code under the guise of a symbol."""
+    if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        raise InputError("symbol", name, "an identifier of ASCII letters, digits and underscores, no keyword")
+    return name
 
 
 class NumpyPrinter(StrPrinter):
@@ -23,6 +33,9 @@ class NumpyPrinter(StrPrinter):
         terms: list[sp.Expr] = super()._as_ordered_terms(expr, order=order)
         first = next((i for i, t in enumerate(terms) if not t.as_coeff_Mul()[0].is_negative), 0)
         return [terms[first], *terms[:first], *terms[first + 1 :]]
+
+    def _print_Symbol(self, expr: sp.Symbol) -> str:
+        return identifier(expr.name)
 
     def _print_Function(self, expr: sp.Expr) -> str:
         if type(expr) not in BY_NODE:
@@ -78,7 +91,10 @@ class NumpyPrinter(StrPrinter):
         return str(self.parenthesize(expr, PRECEDENCE["Mul"]))
 
     def _print_Rational(self, expr: sp.Rational) -> str:
-        return repr(float(expr))
+        value = float(expr)
+        if math.isinf(value) or (value == 0.0 and expr != 0):
+            raise Refusal(f"a constant of the equations is 10^{_magnitude(expr)}, outside double precision")
+        return repr(value)
 
     _print_Half = _print_Integer = _print_One = _print_NegativeOne = _print_Zero = _print_Float = _print_Rational
 
@@ -87,6 +103,11 @@ class NumpyPrinter(StrPrinter):
 
     def _print_Exp1(self, _: sp.Expr) -> str:
         return "np.e"
+
+
+def _magnitude(expr: sp.Rational) -> int:
+    """The power of ten of a number, of any size."""
+    return int(sp.floor(sp.log(abs(expr), 10).n()))
 
 
 def numpy_source(expr: sp.Expr) -> str:

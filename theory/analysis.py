@@ -17,6 +17,8 @@ import sympy as sp
 from mpmath import mpf
 
 from replicode.theory.activation import Activation
+from replicode.theory.budget import budget
+from replicode.theory.expansion import expanded
 from replicode.theory.language import unparse
 from replicode.theory.language.functions import each
 from replicode.theory.nodes import TokenSum, X
@@ -69,6 +71,7 @@ class Analysis:
     parameters: tuple[str, ...]
 
 
+@budget("analysing the activation")
 def analysis(act: Activation) -> Analysis:
     """The symbolic analysis, each statement confirmed by numbers."""
     found = properties(act)
@@ -161,7 +164,7 @@ def _scale_pulled_out(expr: sp.Expr, t: sp.Symbol) -> sp.Expr:
     """f(t u) = t^d f(u) for positive t, as the records have it of relu, abs and step."""
 
     def pulled(arg: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
-        factored = sp.factor_terms(sp.expand(arg))
+        factored = sp.factor_terms(expanded(arg))
         outside, inside = factored.as_independent(*(arg.free_symbols - {t}), TokenSum, as_Add=False)
         return (outside, inside) if outside.is_positive else (sp.S.One, arg)
 

@@ -11,16 +11,20 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import mpmath
 import sympy as sp
 from mpmath import mpf
 
 from replicode.theory.activation import Activation
+from replicode.theory.expansion import MAX_EXPANDED, expanded, expanded_terms
 from replicode.theory.language import _budget, _Exhausted
 from replicode.theory.language.functions import FOLDED, KINKED, rewritten
 from replicode.theory.nodes import L, TokenSum, X
 from replicode.theory.numeric import Program, Undefined, random_scores, shown, zero_along
+
+Found = TypeVar("Found")
 
 DIGITS = 80
 ZERO = mpf(10) ** -50
@@ -123,8 +127,10 @@ def in_exponentials(expr: sp.Expr) -> sp.Expr:
     return rewritten(expr, "elementary")
 
 
-def bounded(function: Callable[[sp.Expr], sp.Expr], expr: sp.Expr, steps: int = _PROOF_STEPS) -> sp.Expr | None:
-    """function(expr), or None when it takes too many steps or SymPy gives up on it."""
+def bounded(function: Callable[[sp.Expr], Found], expr: sp.Expr, steps: int = _PROOF_STEPS) -> Found | None:
+    """function(expr), or None when it makes too many terms, takes too many steps or SymPy gives up on it."""
+    if expanded_terms(expr) > MAX_EXPANDED:
+        return None
     try:
         with _budget(steps):
             return function(expr)
@@ -182,7 +188,7 @@ def common_shift_rate(act: Activation) -> sp.Expr:
     for symbol, body in form.sums:
         flow = sp.diff(body, X) + sum((sp.diff(body, s) * r for s, r in rates.items()), sp.S.Zero)
         bodies[symbol] = TokenSum(body.xreplace(bodies))
-        rates[symbol] = TokenSum(sp.expand(flow.xreplace(bodies)))
+        rates[symbol] = TokenSum(expanded(flow.xreplace(bodies)))
     total = sp.diff(form.f, X) + sum((sp.diff(form.f, s) * r for s, r in rates.items()), sp.S.Zero)
     return total.xreplace(bodies)
 

@@ -22,9 +22,11 @@ from replicode.codegen.runtime.fixedpoint import (
 from replicode.codegen.runtime.inputs import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
+    ArgumentError,
     check_number,
     check_setting,
     parameter_values,
+    told_apart,
 )
 from replicode.codegen.runtime.kernel import Array, free_energy_value, stability_matrix
 from replicode.codegen.runtime.lengths import Setting
@@ -98,7 +100,7 @@ def solve(
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
     check_number("tol", tol, "a finite number above 0", tol > 0)
     if init not in ("informed", "random"):
-        raise ValueError(f"init: got {init!r}, allowed is 'informed' or 'random'")
+        raise ArgumentError("init", init, "'informed' or 'random'")
     settings = settings_of(nu, noise, parameter_values(parameters))
     task = _Task(settings, Problem(float(alpha), float(lambda_k), float(lambda_v)), float(tol))
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
@@ -174,13 +176,15 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
     last = state.last
     risk, _ = _risk(last.order, task)
     responses = [channel.response(last.order) for channel in state.seen]
-    known = float(state.errors[REPORTED.index("Vh_k")])
+    error, errors = _bounds(state)
+    known = float(errors[REPORTED.index("Vh_k")])
     replicon, jump, shift = _stability(responses[-1], last, task, known if np.isfinite(known) else 0.0)
     replicon_error = _replicon_error(responses, last, task)
     stable = bool(state.converged and replicon < STABLE_REPLICON and shift < STABLE_JUMP)
     warnings = [] if state.converged else [_not_converged(last)]
-    if not state.error <= task.tol:
-        warnings.append(f"error: the bound {state.error:.2g} is above the {task.tol:.2g} asked for")
+    if state.converged and not error <= task.tol:
+        bound, asked = told_apart(error, task.tol)
+        warnings.append(f"error: the bound {bound} is above the {asked} asked for")
     if state.searched and shift > UNCERTIFIED_JUMP:
         warnings.append(
             f"jumps: the error does not cover global minima that the search missed (jump weight {jump:.3g})"
@@ -201,7 +205,7 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
         converged=state.converged,
         iterations=state.iterations,
         residual=last.residual,
-        error=float(state.error),
+        error=error,
         rs_stable=stable,
         replicon=replicon,
         jump_weight=jump,
@@ -209,8 +213,15 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
         method=state.method,
         bayes_risk=None,
         warnings=tuple(warnings + notes),
-        errors=dict(zip(REPORTED, map(float, state.errors), strict=True)) | {"replicon": replicon_error},
+        errors=dict(zip(REPORTED, map(float, errors), strict=True)) | {"replicon": replicon_error},
     )
+
+
+def _bounds(state: _State) -> tuple[float, Array]:
+    """The errors of the test risk and of REPORTED; far from a fixed point what is left of the residual tells none."""
+    if state.converged:
+        return float(state.error), state.errors
+    return np.inf, np.full(len(REPORTED), np.inf)
 
 
 def _not_converged(last: Evaluation) -> str:

@@ -207,11 +207,16 @@ def _numbers(last: Evaluation, task: _Task) -> Array:
 
 
 def _level_error(numbers: list[Array], slack: float) -> Array:
-    """What the last step changed, or `slack` of what the step before did, lest one agreement by chance be believed."""
+    """What the last step changed, or a part of what the step before did, lest one agreement by chance be believed.
+
+    That part is `slack`, or what the steps of all numbers together fell by, where they fall more slowly.
+    """
     steps = np.abs(np.diff(numbers, axis=0))
-    return np.asarray(
-        LEVEL_SAFETY * (np.maximum(steps[-1], slack * steps[-2]) if len(steps) > 1 else steps[-1] + np.inf)
-    )
+    if len(steps) < 2:
+        return np.full(steps.shape[1], np.inf)
+    last, before = (float((step / np.maximum(1.0, np.abs(numbers[-1]))).max()) for step in (steps[-1], steps[-2]))
+    fell = np.clip(last / before, slack, 1.0) if before > 0.0 else slack
+    return np.asarray(LEVEL_SAFETY * np.maximum(steps[-1], fell * steps[-2]))
 
 
 def _errors(last: Evaluation, near: Linearised, slopes: Array, task: _Task, gap: Array, folded: float) -> Array:

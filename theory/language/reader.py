@@ -113,6 +113,13 @@ def parse(text: str, argument: str = "activation") -> sp.Expr:
         raise LanguageError(argument, text, 0, *_INTRICATE) from fault
 
 
+def check_names(expr: sp.Expr, argument: str) -> None:
+    """Refuse an expression, however it was made, with a symbol that is not what its name means in the language."""
+    for symbol in sorted(expr.free_symbols - set(CONSTANTS.values()), key=lambda s: str(s.name)):
+        if parse(symbol.name, argument) != symbol:
+            raise InputError(argument, symbol, f"{_NAMES}, as a real symbol of SymPy")
+
+
 def _settled(argument: str, text: str) -> sp.Expr:
     """Read until writing and reading again changes nothing: not every SymPy form is a fixed point of that."""
     expr = _Reader(argument, text).read()

@@ -1,0 +1,46 @@
+"""`replicode generate`."""
+
+from __future__ import annotations
+
+import click
+
+from replicode.commands import options
+from replicode.commands.verb import Verb, as_json, finish
+from replicode.theory.errors import InputError
+
+
+@click.command("generate", cls=Verb)
+@options.activation
+@options.task
+@options.tokens
+@click.option("-o", "--output", required=True, help="The file to write.")
+@options.param
+def command(activation: str, task: str, tokens: str, output: str, parameters: dict[str, float]) -> None:
+    """Write a standalone NumPy solver for an activation."""
+    from replicode.codegen.writing import checked_file, is_standard_output, write
+
+    target = checked_file(output)
+    printed = is_standard_output(target)
+    if printed and as_json():
+        raise InputError("output", output, "a file: with --json standard output is for the JSON object")
+    from replicode.codegen.emit import generate
+    from replicode.theory.activation import activation as settled
+    from replicode.theory.lengths import lengths
+    from replicode.verbs.derive import derive
+
+    law = lengths(tokens)
+    system = derive(settled(activation, parameters), task, law)
+    module = generate(system)
+    write(target, module.source)
+    if printed:
+        return
+    finish(
+        {
+            "path": str(target),
+            "signature": module.signature,
+            "activation": system.activation.text,
+            "task": system.task.text,
+            "tokens": law.fixed or str(law),
+            "operations": dict(module.operations),
+        }
+    )

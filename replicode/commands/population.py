@@ -1,0 +1,26 @@
+"""`replicode population`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from replicode.commands import options
+from replicode.commands.verb import Verb, finish
+
+
+@click.command("population", cls=Verb)
+@options.activation
+@options.task
+@options.tokens
+@options.nu
+@options.noise
+@options.digits
+@options.param
+def command(activation: str, **arguments: Any) -> None:
+    """The best risk with infinite data, over k, v and the parameters left free, beside the Bayes risk."""
+    from replicode.verbs.population import population
+
+    found = population(activation, **options.given(arguments))
+    finish(found.to_dict(), found.warnings, shown=found.shown())
