@@ -12,13 +12,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from replicode.bayes_level import bayes_channel, check_alpha, equilibrium, is_hard
+from replicode.arguments import check_digits, positive
 from replicode.codegen.bayes import BayesChannel, Branch, branches
 from replicode.codegen.writing import write_picture
 from replicode.figures.drawing import pyplot
 from replicode.theory.errors import InputError
-from replicode.theory.lengths import Lengths
+from replicode.theory.lengths import Tokens
 from replicode.theory.task import Task
+from replicode.verbs.bayes import bayes_channel, equilibrium, is_hard
 
 SCAN = 17
 RANGE_POINTS = 25
@@ -86,7 +87,7 @@ class Thresholds:
 
 def bayes_branches(
     task: str | Task,
-    tokens: int | str | Lengths,
+    tokens: Tokens,
     nu: float,
     noise: float,
     alphas: Sequence[float],
@@ -94,11 +95,9 @@ def bayes_branches(
     progress: Callable[[float], None] | None = None,
 ) -> BayesBranches:
     """All branches at every alpha."""
-    from replicode.api import check_digits
-
     tolerance = check_digits(digits)
     for alpha in alphas:
-        check_alpha(alpha)
+        positive("alpha", alpha)
     channel = bayes_channel(task, tokens, nu, noise)
     points = []
     for alpha in alphas:
@@ -111,7 +110,7 @@ def bayes_branches(
 
 def thresholds(
     task: str | Task,
-    tokens: int | str | Lengths,
+    tokens: Tokens,
     nu: float,
     noise: float,
     low: float,
@@ -121,11 +120,9 @@ def thresholds(
     scan: int = SCAN,
 ) -> Thresholds:
     """The thresholds between two values of alpha: a scan, then bisection wherever neighbours differ."""
-    from replicode.api import check_digits
-
     accuracy = check_digits(digits)
-    check_alpha(low)
-    check_alpha(high)
+    positive("alpha", low)
+    positive("alpha", high)
     if not low < high:
         raise InputError("alpha", (low, high), "a range whose lower end is below its upper one")
     if not tolerance > 0.0:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from mpmath import mpf, nint, nstr, workdps
 
-from replicode.api import DOUBLE_DIGITS, FLOAT_DIGITS, call, derive
+from replicode.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
+from replicode.modules import call
 from replicode.theory.errors import Refusal
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import Activation
+    from replicode.theory.activation import ActivationLike
     from replicode.theory.lengths import Lengths
     from replicode.theory.task import Task
 
@@ -23,19 +24,20 @@ _ROUGH = ("residual", "error", "replicon", "jump_weight", "folded_mass")
 
 
 def precise_solution(
-    system: tuple[str | Activation, str | Task, Lengths],
+    system: tuple[ActivationLike, str | Task, Lengths],
     module: ModuleType,
     setting: Mapping[str, float],
     init: str,
     parameters: Mapping[str, float],
     digits: int,
-) -> Any:
-    """The module's Solution with numbers good to the digits asked for; floats as long as these hold them."""
+) -> dict[str, Any]:
+    """The fields of a Solution, with numbers good to the digits asked for; floats as long as these hold them."""
     from replicode.codegen.precise import GUARD, Physics, check_dimension, precise_saddle
     from replicode.codegen.precise_kernel import decimal_numbers
+    from replicode.verbs.derive import derive
 
     dimension = check_dimension(module, parameters)
-    rough = call(module.solve, **setting, init=init, tol=10.0**-DOUBLE_DIGITS, **parameters)
+    rough = call(module, "solve", **setting, init=init, tol=10.0**-DOUBLE_DIGITS, **parameters)
     if not rough.converged:
         raise Refusal(f"digits: no saddle point in double precision to start {digits} digits from: {rough.warnings[0]}")
     start = [rough.order_parameters[n] for n in module.ORDER_NAMES]
@@ -57,12 +59,13 @@ def precise_solution(
     notes = [w for w in rough.warnings if not w.startswith("error:")]
     if not found.error <= mpf(10) ** -digits:
         notes.insert(0, f"error: the bound {nstr(found.error, 2)} is above the 1e-{digits} asked for")
-    return rough._replace(
+    changed = {
         **(numbers if digits > FLOAT_DIGITS else _floats(numbers)),
-        iterations=rough.iterations + found.evaluations,
-        method=f"prox-free, {digits + GUARD} digits, lattice of {found.nodes} nodes in {dimension} dimensions",
-        warnings=tuple(notes),
-    )
+        "iterations": rough.iterations + found.evaluations,
+        "method": f"prox-free, {digits + GUARD} digits, lattice of {found.nodes} nodes in {dimension} dimensions",
+        "warnings": tuple(notes),
+    }
+    return {**rough._asdict(), **changed}
 
 
 def _floats(numbers: Mapping[str, Any]) -> dict[str, Any]:

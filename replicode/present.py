@@ -20,6 +20,7 @@ from replicode.theory.bayes_chain import bayes_chain, bayes_equations
 from replicode.theory.chain.activation import SIGMA_SIGMA, SIGMA_W
 from replicode.theory.chain.steps import population_chain
 from replicode.theory.channel import N, U
+from replicode.theory.language.functions import nodes_that
 from replicode.theory.nodes import L, TokenSum, X
 from replicode.theory.notation import is_plain, latex, meaning, parameter_symbols, tex, text
 from replicode.theory.optimum import excess_of
@@ -238,7 +239,7 @@ def symbols_of(shown: Mapping[str, Any], parameters: Iterable[str]) -> dict[str,
     return found
 
 
-_FUNCTIONS = ("sigmoid", "softplus", "relu", "step", "erfcx", "ierfcx", "log_ndtr")
+_FUNCTIONS = tuple(node.__name__ for node in nodes_that(lambda f: f.own))
 
 
 def _written(shown: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from functools import lru_cache
 import sympy as sp
 
 from replicode.theory.activation import Activation
+from replicode.theory.budget import budget
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.expectation import closed_form
 from replicode.theory.gaussian import FieldLaw
@@ -113,6 +114,7 @@ class BayesSystem:
         return self.label.variance
 
 
+@budget("deriving the Bayes-optimal theory")
 def derive_bayes(setting: str | Task, model: Model = DEFAULT_MODEL) -> BayesSystem:
     """The Bayes-optimal system of a task; of the model only the blocks, the label and the risk matter."""
     return _derived(task(setting), model)

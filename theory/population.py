@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import sympy as sp
 
 from replicode.theory.activation import Activation, activation
+from replicode.theory.budget import budget
 from replicode.theory.closed import ClosedAverages, Overlaps, closed_averages
 from replicode.theory.domain import check_domain
 from replicode.theory.gaussian import FieldLaw
@@ -139,6 +140,7 @@ class PopulationSystem:
     averages: ClosedAverages
 
 
+@budget("deriving the population risk")
 def derive_population(
     act: str | Activation,
     setting: str | Task = "spiked",

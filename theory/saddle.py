@@ -14,6 +14,7 @@ from functools import cache, cached_property
 import sympy as sp
 
 from replicode.theory.activation import Activation, TokenForm, activation
+from replicode.theory.budget import budget
 from replicode.theory.channel import N, U, ValueElimination, eliminate_values
 from replicode.theory.domain import check_domain
 from replicode.theory.gaussian import FieldLaw, price_stein
@@ -175,6 +176,7 @@ def rate_symbol(theta: sp.Symbol) -> sp.Symbol:
     return sp.Symbol(f"dEM_{theta.name}", real=True)
 
 
+@budget("deriving the saddle-point system")
 def derive(
     act: str | Activation,
     task_spec: str | Task = "spiked",

@@ -13,10 +13,18 @@ ORDER_NAMES = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
 CONJUGATE_NAMES = ("mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")
 
 
+class ArgumentError(ValueError):
+    """An argument is outside what is allowed."""
+
+    def __init__(self, argument: str, value: object, allowed: str) -> None:
+        self.argument, self.value, self.allowed = argument, value, allowed
+        super().__init__(f"{argument}: got {value!r}, allowed is {allowed}")
+
+
 def check_number(name: str, value: float, allowed: str, valid: bool) -> None:
-    """Raise ValueError naming the argument, the value and what is allowed."""
+    """Raise ArgumentError naming the argument, the value and what is allowed."""
     if not (isinstance(value, (int, float, np.floating, np.integer)) and math.isfinite(value) and valid):
-        raise ValueError(f"{name}: got {value!r}, allowed is {allowed}")
+        raise ArgumentError(name, value, allowed)
 
 
 def told_apart(value: float, other: float) -> tuple[str, str]:
@@ -48,11 +56,11 @@ def parameter_values(given: Mapping[str, float]) -> Array:
     """The activation's parameters in order, defaults filled in."""
     unknown = sorted(set(given) - set(PARAMETERS))
     if unknown:
-        raise ValueError(f"parameters: got {unknown}, allowed is {list(PARAMETERS)}")
+        raise ArgumentError("parameters", unknown, f"only {list(PARAMETERS)}")
     values = {**DEFAULTS, **given}
     missing = [p for p in PARAMETERS if p not in values]
     if missing:
-        raise ValueError(f"parameters: {missing} have no value, allowed is a number for each")
+        raise ArgumentError("parameters", sorted(given), f"a number for each of {missing}, which have no default")
     for name in PARAMETERS:
         check_number(name, values[name], "a finite number", True)
     return np.array([float(values[p]) for p in PARAMETERS])
@@ -61,12 +69,12 @@ def parameter_values(given: Mapping[str, float]) -> Array:
 def unknowns(mapping: Mapping[str, float], names: tuple[str, ...]) -> Array:
     """A mapping with exactly these keys as an array."""
     if set(mapping) != set(names):
-        raise ValueError(f"keys: got {sorted(mapping)}, allowed is {list(names)}")
+        raise ArgumentError("keys", sorted(mapping), str(list(names)))
     return np.array([float(mapping[n]) for n in names])
 
 
 def check_physical(order: Array) -> None:
-    """Raise ValueError unless m^2 < q and V > 0 in both blocks."""
+    """Raise ArgumentError unless m^2 < q and V > 0 in both blocks."""
     for block, (m, q, v) in zip(("k", "v"), order.reshape(2, 3)):
         check_number(f"q_{block}", float(q), f"a finite number above m_{block}^2 = {m * m:.6g}", q > m * m)
         check_number(f"V_{block}", float(v), "a finite number above 0", v > 0)

@@ -22,6 +22,7 @@ from replicode.codegen.runtime.fixedpoint import (
 from replicode.codegen.runtime.inputs import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
+    ArgumentError,
     check_number,
     check_setting,
     parameter_values,
@@ -99,7 +100,7 @@ def solve(
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
     check_number("tol", tol, "a finite number above 0", tol > 0)
     if init not in ("informed", "random"):
-        raise ValueError(f"init: got {init!r}, allowed is 'informed' or 'random'")
+        raise ArgumentError("init", init, "'informed' or 'random'")
     settings = settings_of(nu, noise, parameter_values(parameters))
     task = _Task(settings, Problem(float(alpha), float(lambda_k), float(lambda_v)), float(tol))
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so

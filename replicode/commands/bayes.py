@@ -26,10 +26,10 @@ def command(alpha: str, output: str | None, **arguments: Any) -> None:
         return
     if output is not None:
         raise InputError("output", output, "nothing, unless --alpha is a range LO:HI")
-    from replicode.bayes_level import bayes
+    from replicode.verbs.bayes import bayes
 
     found = bayes(alpha=options.number("alpha", alpha, "a number or a range LO:HI"), **options.given(arguments))
-    finish(found.as_dict(), found.warnings)
+    finish(found.to_dict(), found.warnings, shown=found.shown())
 
 
 def _over_range(ends: tuple[float, float], output: str | None, arguments: dict[str, Any]) -> None:

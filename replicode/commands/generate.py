@@ -23,10 +23,10 @@ def command(activation: str, task: str, tokens: str, output: str, parameters: di
     printed = is_standard_output(target)
     if printed and as_json():
         raise InputError("output", output, "a file: with --json standard output is for the JSON object")
-    from replicode.api import derive
     from replicode.codegen.emit import generate
     from replicode.theory.activation import activation as settled
     from replicode.theory.lengths import lengths
+    from replicode.verbs.derive import derive
 
     law = lengths(tokens)
     system = derive(settled(activation, parameters), task, law)

@@ -20,7 +20,7 @@ from replicode.commands.verb import Verb, finish
 @options.param
 def command(activation: str, **arguments: Any) -> None:
     """The best risk with infinite data, over k, v and the parameters left free, beside the Bayes risk."""
-    from replicode.population_level import population
+    from replicode.verbs.population import population
 
     found = population(activation, **options.given(arguments))
-    finish(found.as_dict(), found.warnings)
+    finish(found.to_dict(), found.warnings, shown=found.shown())

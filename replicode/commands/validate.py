@@ -22,10 +22,10 @@ from replicode.commands.verb import Verb, finish
 @options.param
 def command(activation: str, **arguments: Any) -> None:
     """Train attention on sampled data and compare it with the theory."""
-    from replicode.api import validate
+    from replicode.verbs.validate import validate
 
     report = validate(activation, progress=_progress, **options.given(arguments))
-    finish(report.as_dict(), report.warnings)
+    finish(report.to_dict(), report.warnings, shown=report.shown())
 
 
 def _progress(done: int, total: int, text: str) -> None:

@@ -468,16 +468,16 @@ CODEGEN = [
     ),
     Mutant(
         "complement of erf",
-        "codegen/recognise.py",
-        "(sp.S.One, erfc(-u))",
-        "(sp.S.One, erfc(u))",
+        "theory/language/functions.py",
+        "(ONE, erfc(-u))",
+        "(ONE, erfc(u))",
         typed("1 + erf(x)"),
     ),
     Mutant(
         "complement of tanh",
-        "codegen/recognise.py",
-        "(sp.S.One, 2 * sigmoid(2 * u))",
-        "(sp.S.One, 2 * sigmoid(u))",
+        "theory/language/functions.py",
+        "(ONE, 2 * sigmoid(2 * u))",
+        "(ONE, 2 * sigmoid(u))",
         typed("1 + tanh(x)"),
     ),
     Mutant(
@@ -692,7 +692,7 @@ UNNOTICED = [
     Mutant(
         "sum of a constant over the tokens",
         "codegen/emit.py",
-        'return f"{name} = TOKENS * ({text})"',
+        'return f"{name} = {tokens} * ({text})"',
         'return f"{name} = ({text})"',
         typed("tanh(x) + sum(2)*x"),
         survives="the language has summed constants before anything is printed",
@@ -700,8 +700,8 @@ UNNOTICED = [
     Mutant(
         "rows of a Hessian from the wrong diagonal",
         "codegen/emit.py",
-        "[i, i:] for i in range({first}, TOKENS)",
-        "[i, :] for i in range({first}, TOKENS)",
+        "[i, i:] for i in range({first}, {tokens})",
+        "[i, :] for i in range({first}, {tokens})",
         (Job("exp(x)/sum(exp(x))", ("generated code",), tokens=4),),
         survives="only kernels of more tokens than the suite looks at are not written out token by token",
     ),

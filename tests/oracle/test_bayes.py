@@ -10,7 +10,6 @@ import sympy as sp
 from click.testing import CliRunner
 from scipy import special
 
-from replicode.bayes_level import bayes, is_hard
 from replicode.cli import main
 from replicode.codegen import bayes_coupled
 from replicode.codegen.bayes import FINE, BayesChannel, Branch, branches
@@ -23,6 +22,7 @@ from replicode.theory.lengths import lengths
 from replicode.theory.model import ALPHA, DEFAULT_MODEL, NOISE, NU
 from replicode.theory.population import A, B, population_risk
 from replicode.theory.task import task
+from replicode.verbs.bayes import bayes, is_hard
 
 NOISE_ = 0.3
 COSH = "log(exp(x) + exp(-x))"

@@ -11,13 +11,14 @@ import pytest
 from click.testing import CliRunner
 from mpmath import mpf
 
-import replicode.api as api
+import replicode as rc
 from replicode.cli import main
 from replicode.codegen.ir import Kernel
 from replicode.codegen.lower import lower, parameter_symbol
 from replicode.codegen.oracle import evaluate
 from replicode.codegen.precise import Grid, Physics, PreciseSystem, Scout, check_dimension
 from replicode.codegen.precise_kernel import Outers, Program, decimal_numbers, double_arrays, mpmath_numbers
+from replicode.modules import module_for
 from replicode.precise import as_texts
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.saddle import derive
@@ -37,7 +38,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sixteen():
-    return api.solve("softmax", tokens=2, digits=16, **POINT)
+    return rc.solve("softmax", tokens=2, digits=16, **POINT)
 
 
 def reals(*texts: str) -> list[mpf]:
@@ -145,7 +146,7 @@ def ridge(alpha: mpf, noise: mpf, penalty: mpf) -> dict[str, mpf]:
 
 def test_one_token_is_ridge_regression():
     noise, digits = 0.3, 50
-    found = api.solve("softmax", tokens=1, alpha=1, nu=2, noise=noise, lambda_v=0.1, digits=digits)
+    found = rc.solve("softmax", tokens=1, alpha=1, nu=2, noise=noise, lambda_v=0.1, digits=digits)
     with mpmath.workdps(digits + 10):
         expected = ridge(mpf(1), mpf(str(noise)), mpf("0.1"))
         assert found.error <= mpf(10) ** -digits
@@ -157,7 +158,7 @@ def test_one_token_is_ridge_regression():
 
 
 def test_softmax_agrees_with_double_precision(sixteen):
-    rough = api.solve("softmax", tokens=2, digits=12, **POINT)
+    rough = rc.solve("softmax", tokens=2, digits=12, **POINT)
     assert sixteen.error <= mpf("1e-16") and sixteen.folded_mass < mpf("1e-60")
     assert float(sixteen.test_risk) == pytest.approx(rough.test_risk, abs=1e-12)
     assert float(sixteen.train_loss) == pytest.approx(rough.train_loss, abs=1e-12)
@@ -178,7 +179,7 @@ def test_softmax_agrees_with_more_digits(sixteen):
 @pytest.mark.full
 @pytest.mark.parametrize("digits", [20, 30])
 def test_softmax_to_many_digits(digits):
-    found = api.solve("softmax", tokens=2, digits=digits, **POINT)
+    found = rc.solve("softmax", tokens=2, digits=digits, **POINT)
     with mpmath.workdps(digits + 10):
         assert found.error <= mpf(10) ** -digits and found.warnings == ()
         assert abs(found.test_risk - mpf(TEST_RISK)) <= found.error
@@ -220,7 +221,7 @@ def test_rates_are_derivatives_of_the_envelope(system):
 
 
 def test_averages_agree_with_the_prox_in_double_precision(system):
-    module, _ = api.module_for("softmax", "spiked", 2)
+    module, _ = module_for("softmax", "spiked", 2)
     order, at = reals(*AWAY), physics()
     setting = module.Setting(2.0, 0.3, np.array([]))
     reference = module.ProxChannel.at_level(3, setting).averages(np.array([float(x) for x in order]))
@@ -246,12 +247,12 @@ def test_the_flip_halves_the_nodes(system):
 
 def test_folds_limit_the_digits():
     with pytest.raises(Refusal, match=r"16 asked for, but .* folds with mass .*e-16, which limits .* to 14"):
-        api.solve("softmax", tokens=2, digits=16, **(POINT | {"lambda_k": 2}))
+        rc.solve("softmax", tokens=2, digits=16, **(POINT | {"lambda_k": 2}))
 
 
 @pytest.mark.full
 def test_folds_that_do_not_matter_are_counted():
-    found = api.solve("softmax", tokens=2, digits=14, **(POINT | {"lambda_k": 2}))
+    found = rc.solve("softmax", tokens=2, digits=14, **(POINT | {"lambda_k": 2}))
     assert 10 * found.folded_mass < found.error <= 1e-14 and found.folded_mass > 5e-17
 
 
@@ -271,7 +272,7 @@ def test_many_dimensions_are_refused():
 @pytest.mark.parametrize("digits", [0, 51, True, 13.0])
 def test_digits_out_of_range(digits):
     with pytest.raises(InputError, match=r"digits: got .*a whole number from 1 to 50"):
-        api.solve("softmax", tokens=2, digits=digits, **POINT)
+        rc.solve("softmax", tokens=2, digits=digits, **POINT)
 
 
 def test_texts_have_the_places_asked_for():

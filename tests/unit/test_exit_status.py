@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import replicode
 from replicode.cli import main
 from replicode.codegen import fast
-from replicode.validation.report import Report
+from replicode.results import Report
 
 POINT = ["--tokens", "1", "--alpha", "4", "--nu", "2", "--noise", "0.3"]
 BAYES = ["bayes", "--tokens", "2", "--nu", "2", "--alpha", "1:2"]
@@ -79,12 +79,12 @@ def test_a_module_on_standard_output_stands_alone(capfd):
 
 
 VERBS = {
-    "solve": ("api.solve", ["solve", "softmax", *POINT]),
-    "validate": ("api.validate", ["validate", "softmax", *POINT]),
-    "derive": ("api.derivation_of", ["derive", "softmax"]),
-    "check": ("check.check", ["check", "softmax"]),
-    "population": ("population_level.population", ["population", "softmax", "--tokens", "2", "--nu", "2"]),
-    "bayes": ("bayes_level.bayes", ["bayes", *POINT]),
+    "solve": ("verbs.solve.solve", ["solve", "softmax", *POINT]),
+    "validate": ("verbs.validate.validate", ["validate", "softmax", *POINT]),
+    "derive": ("verbs.derive.derivation_of", ["derive", "softmax"]),
+    "check": ("verbs.check.check", ["check", "softmax"]),
+    "population": ("verbs.population.population", ["population", "softmax", "--tokens", "2", "--nu", "2"]),
+    "bayes": ("verbs.bayes.bayes", ["bayes", *POINT]),
     "range": ("bayes_phase.thresholds", BAYES),
     "demo": ("demo.run", ["demo"]),
     "study": ("study.run", ["study", "softmax", "--tokens", "2"]),
@@ -129,7 +129,7 @@ def test_theory_that_warned_is_not_trusted_though_training_agrees(monkeypatch):
     def report(*warnings):
         nothing = {"failures": 0, "p_value": 0.5, "power": 0.9, "seeds_needed": None, "bayes_risk": None}
         made = Report({}, {}, 400, (100, 200, 400), 40, verdict="agrees", warnings=warnings, **nothing)
-        monkeypatch.setattr("replicode.api.validate", lambda *_, **__: made)
+        monkeypatch.setattr("replicode.verbs.validate.validate", lambda *_, **__: made)
         return run("validate", "softmax", *POINT, "--json")
 
     assert report().exit_code == 0
@@ -169,7 +169,9 @@ def test_a_parameter_given_twice_is_told():
 @pytest.mark.parametrize("tokens", ["1:0.2,2:0.8", "3", None])
 def test_check_is_told_the_lengths(monkeypatch, tokens):
     told = []
-    monkeypatch.setattr("replicode.check.check", lambda *given, **_: told.append(given[2]) or raising(SystemExit)())
+    monkeypatch.setattr(
+        "replicode.verbs.check.check", lambda *given, **_: told.append(given[2]) or raising(SystemExit)()
+    )
     run("check", "softmax", *(["--tokens", tokens] if tokens else []))
     assert told == [tokens]
 

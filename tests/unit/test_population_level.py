@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicode.cli import main
-from replicode.population_level import population
 from replicode.theory.activation import activation, registered
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
 from replicode.theory.nishimori import nishimori
 from replicode.theory.task import task
+from replicode.verbs.population import population
 
 L_, NU_ = sp.symbols("L nu")
 
@@ -127,7 +127,7 @@ def test_variable_length_costs_softmax_nothing_and_linear_something():
 
 
 def test_one_length_is_that_length():
-    assert population("linear", tokens="2:1", nu=1.5).as_dict() == population("linear", tokens=2, nu=1.5).as_dict()
+    assert population("linear", tokens="2:1", nu=1.5).to_dict() == population("linear", tokens=2, nu=1.5).to_dict()
     mixed = population("linear", tokens="2:1.0,3:0.0", nu=1.5)
     assert mixed.excess_risk == population("linear", tokens=2, nu=1.5).excess_risk
 

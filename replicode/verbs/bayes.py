@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from replicode.arguments import check_digits, not_negative, positive
+from replicode.asked import asked
 from replicode.codegen.bayes import BayesChannel, Branch, branches
+from replicode.results import Result
 from replicode.theory.bayes import derive_bayes
-from replicode.theory.errors import InputError
-from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.task import Task
 from replicode.theory.task import task as task_of
 
 
-@dataclass(frozen=True)
-class Bayes:
+@dataclass(frozen=True, repr=False)
+class Bayes(Result):
     """The equilibrium branch, and all branches found; `error` bounds the error of test_risk.
 
     `recovered`: without noise v* is found exactly and the free entropy is infinite.
     """
+
+    headline = ("test_risk", "error", "converged", "hard_phase")
 
     test_risk: float
     excess_risk: float
@@ -31,17 +34,12 @@ class Bayes:
     converged: bool
     error: float
     recovered: bool
-    warnings: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields in order, ready for JSON."""
-        return asdict(self)
 
 
 def bayes(
     *,
     task: str | Task = "spiked",
-    tokens: int | str | Lengths,
+    tokens: Tokens,
     nu: float,
     alpha: float,
     noise: float = 0.0,
@@ -52,15 +50,17 @@ def bayes(
     A hard phase is where they end apart and the informed one has the larger free entropy: no known fast algorithm
     then reaches this risk from an uninformed start.
     """
-    from replicode.api import check_digits
-
-    tolerance = check_digits(digits)
-    check_alpha(alpha)
-    found = branches(bayes_channel(task, tokens, nu, noise), float(alpha), tolerance)
+    tolerance, law = check_digits(digits), lengths(tokens)
+    at: dict[str, Any] = {
+        "alpha": positive("alpha", alpha),
+        "nu": not_negative("nu", nu, True),
+        "noise": not_negative("noise", noise),
+    }
+    found = branches(bayes_channel(task, law, at["nu"], at["noise"]), at["alpha"], tolerance)
     best = equilibrium(found)
     return Bayes(
         test_risk=best.test_risk,
-        excess_risk=max(best.test_risk - noise**2, 0.0),
+        excess_risk=max(best.test_risk - at["noise"] ** 2, 0.0),
         order_parameters={"q_k": best.q_k, "q_v": best.q_v},
         free_entropy=best.free_entropy,
         hard_phase=is_hard(found),
@@ -69,23 +69,14 @@ def bayes(
         error=best.error,
         recovered=best.recovered,
         warnings=_warnings(found, best, tolerance),
+        asked=asked(None, task, law, **at, digits=int(digits)),
     )
 
 
-def bayes_channel(task: str | Task, tokens: int | str | Lengths, nu: float, noise: float) -> BayesChannel:
+def bayes_channel(task: str | Task, tokens: Tokens, nu: float, noise: float) -> BayesChannel:
     """The channel of a setting, its arguments checked."""
-    for name, value in (("nu", nu), ("noise", noise)):
-        finite = name == "noise" or value != math.inf
-        if not isinstance(value, (int, float)) or math.isnan(value) or value < 0 or (finite and math.isinf(value)):
-            raise InputError(name, value, "a finite number of at least 0" + (" or inf" if name == "nu" else ""))
-    law = lengths(tokens)
-    return BayesChannel(derive_bayes(task_of(task).at(law)), float(nu), float(noise), law)
-
-
-def check_alpha(alpha: float) -> None:
-    """A positive number of samples per dimension."""
-    if not isinstance(alpha, (int, float)) or not math.isfinite(alpha) or alpha <= 0:
-        raise InputError("alpha", alpha, "a finite positive number")
+    signal, spread, law = not_negative("nu", nu, True), not_negative("noise", noise), lengths(tokens)
+    return BayesChannel(derive_bayes(task_of(task).at(law)), signal, spread, law)
 
 
 def equilibrium(found: tuple[Branch, ...]) -> Branch:

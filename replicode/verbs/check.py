@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from replicode.theory.limits import check_tokens, given_parameters
+from replicode.asked import asked
+from replicode.results import CheckResult
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import Tokens, lengths
+from replicode.theory.limits import MAX_TOKENS, given_parameters
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import Activation
+    from replicode.theory.activation import ActivationLike
     from replicode.theory.task import Task
 
 FACTS = (
@@ -29,12 +33,12 @@ FACTS = (
 
 
 def check(
-    act: str | Activation,
+    act: ActivationLike,
     task: str | Task = "spiked",
-    tokens: int | None = None,
+    tokens: Tokens | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
-) -> dict[str, Any]:
+) -> CheckResult:
     """Everything that `replicode check` reports, ready for JSON; what is undecided is None."""
     from replicode.theory.activation import activation
     from replicode.theory.analysis import analysis
@@ -44,23 +48,25 @@ def check(
     from replicode.theory.task import task as setting_of
     from replicode.validation.properties import outcomes, subject
 
-    check_tokens(tokens)
+    law = None if tokens is None else lengths(tokens)
+    if law is not None and law.fixed is None:
+        raise InputError("tokens", str(law), f"a whole number from 1 to {MAX_TOKENS}")
     settled, setting = activation(act, given_parameters(parameters, more)), setting_of(task)
     check_domain(settled)
     fixed = settled.with_values()
     found = analysis(fixed)
     condition = nishimori(fixed, setting)
-    suite = subject(fixed, setting, tokens, found)
+    suite = subject(fixed, setting, law.fixed if law else None, found)
     verdicts = outcomes(suite)
     claims = {
         "equivariant": found.equivariant,
         "normalised": found.normalised,
         "shift_invariant": found.shift_invariant,
     }
-    return {
+    facts = {
         "activation": settled.text,
         "task": setting.text,
-        "tokens": tokens,
+        "tokens": law.fixed if law else None,
         **{name: claim.holds for name, claim in claims.items()},
         "elementwise": found.properties.elementwise,
         "smooth": found.smooth,
@@ -77,8 +83,9 @@ def check(
         "properties": {name: verdict.outcome for name, verdict in verdicts.items()},
         "details": {name: verdict.detail for name, verdict in verdicts.items() if verdict.detail},
         "witnesses": {name: claim.witness for name, claim in claims.items() if claim.witness},
-        "warnings": _warnings(found.growth.positive, claims, verdicts),
     }
+    told = tuple(_warnings(found.growth.positive, claims, verdicts))
+    return CheckResult(facts, warnings=told, asked=asked(act, task, law, settled.values))
 
 
 def _warnings(free: tuple[str, ...], claims: Mapping[str, Any], verdicts: Mapping[str, Any]) -> list[str]:

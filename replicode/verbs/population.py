@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import sympy as sp
 
+from replicode.arguments import check_digits, not_negative
+from replicode.asked import asked
 from replicode.codegen.averages import compiled
 from replicode.codegen.population import Optimum, averager, bayes_gain, best
-from replicode.theory.activation import Activation, activation
+from replicode.results import Result
+from replicode.theory.activation import Activation, ActivationLike, activation
 from replicode.theory.closed import closed_averages, hard_averages
 from replicode.theory.domain import check_domain
 from replicode.theory.errors import InputError
-from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 from replicode.theory.model import NU
 from replicode.theory.nishimori import NishimoriCondition, nishimori
@@ -30,9 +32,11 @@ from replicode.theory.task import Task, task
 _LARGEST_NU = 1e4
 
 
-@dataclass(frozen=True)
-class Population:
+@dataclass(frozen=True, repr=False)
+class Population(Result):
     """Risks at the optimum; `error` bounds the error of excess_risk and of bayes_risk. None: not finite or none."""
+
+    headline = ("excess_risk", "error", "closed_form", "method")
 
     excess_risk: float
     test_risk: float
@@ -48,18 +52,13 @@ class Population:
     flat_directions: tuple[str, ...]
     limits: Mapping[str, str]
     method: str
-    warnings: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields in order, ready for JSON."""
-        return asdict(self)
 
 
 def population(
-    act: str | Activation,
+    act: ActivationLike,
     *,
     task: str | Task = "spiked",
-    tokens: int | str | Lengths,
+    tokens: Tokens,
     nu: float,
     noise: float = 0.0,
     digits: int = 8,
@@ -67,10 +66,9 @@ def population(
     **more: float,
 ) -> Population:
     """The best population risk of attention with this activation; parameters that are not given are optimised."""
-    from replicode.api import check_digits
-
+    spec = act
     act, setting, distribution = activation(act, given_parameters(parameters, more)), _task(task), lengths(tokens)
-    _check_numbers(nu, noise, act.values)
+    nu, noise = _checked_numbers(nu, noise, act.values)
     tolerance = check_digits(digits)
     check_domain(act)
     fixed = act.with_values()
@@ -108,6 +106,7 @@ def population(
         limits=bounds,
         method=method,
         warnings=_warnings(found, excess, error, 1.0 - bayes.gain, tolerance, condition is not None),
+        asked=asked(spec, task, distribution, act.values, nu=nu, noise=noise, digits=int(digits)),
     )
 
 
@@ -115,14 +114,14 @@ def _task(spec: str | Task) -> Task:
     return task(spec)
 
 
-def _check_numbers(nu: float, noise: float, values: Mapping[str, float]) -> None:
-    if not isinstance(nu, (int, float)) or not (0.0 <= nu <= _LARGEST_NU or nu == math.inf):
+def _checked_numbers(nu: float, noise: float, values: Mapping[str, float]) -> tuple[float, float]:
+    signal, spread = not_negative("nu", nu, infinite=True), not_negative("noise", noise)
+    if _LARGEST_NU < signal < math.inf:
         raise InputError("nu", nu, f"a number from 0 to {_LARGEST_NU:g}, or inf where the limit exists")
-    if not isinstance(noise, (int, float)) or not (math.isfinite(noise) and noise >= 0.0):
-        raise InputError("noise", noise, "a finite number of at least 0")
     for name, value in values.items():
         if not math.isfinite(value):
             raise InputError(f"param {name}", value, "a finite number")
+    return signal, spread
 
 
 def exact(value: float) -> sp.Expr:
