@@ -19,6 +19,7 @@ from replicode.codegen.bayes_coupled import SCRAMBLES, CoupledChannel
 from replicode.codegen.bayes_label import Overlaps
 from replicode.codegen.bayes_own import OwnChannel
 from replicode.codegen.bayes_rates import Evaluator, Rates, TooFine
+from replicode.codegen.threads import one_thread
 from replicode.theory.bayes import BayesSystem, entropy_of
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import ALPHA, NOISE
@@ -137,6 +138,7 @@ class _Search:
         return float(self.channel.risk(1.0, self.channel.overlaps(known).q_v, self.channel.noise))
 
 
+@one_thread()
 def branches(channel: BayesChannel, alpha: float, tolerance: float) -> tuple[Branch, ...]:
     """The fixed points from an informed and an uninformed start; one suffices where both lead to the same.
 

@@ -71,6 +71,7 @@ RUNTIME = (
     "channel",
     "proxfree",
     "rows",
+    "onsets",
     "folds",
     "gaps",
     "mixture",

@@ -22,6 +22,7 @@ from mpmath import mpf
 
 from replicode.codegen.lower import lower, parameter_symbol
 from replicode.codegen.precise_kernel import Number, Numbers, Outers, Program, double_arrays
+from replicode.codegen.runtime.linear import weighted_sum
 from replicode.theory.errors import Refusal
 from replicode.theory.gaussian import FieldLaw
 from replicode.theory.model import ALPHA, BLOCKS, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, V, Y
@@ -403,8 +404,8 @@ class Scout:
             u = self.center + self.scale * 0.5 * grid.spacing * grid.indices[0]
             weights = self.double.node_weights(self.order, self.physics, grid)
             weights /= weights.sum()
-            self.center = float(u @ weights)
-            self.scale = float(np.sqrt((u - self.center) ** 2 @ weights))
+            self.center = float(weighted_sum(u, weights))
+            self.scale = float(np.sqrt(weighted_sum((u - self.center) ** 2, weights)))
 
     def grid(self, spacing: float, digits: float, shift: float = 0.0) -> Grid:
         """The nodes whose weight is above 10^-digits, found by looking at ever more distant scores."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from replicode.theory.errors import InputError
 from replicode.theory.limits import LEAST, MOST, MOST_NOISE, MOST_NU, real_number, whole_number
@@ -12,12 +13,29 @@ DOUBLE_DIGITS = 12
 FLOAT_DIGITS = 15
 MOST_DIGITS = 50
 INITS = ("informed", "random")
+UNASKED_WORST = 1e-3
 BACKENDS = ("numpy", "fast")
 
 
 def check_digits(digits: int, most: int = DOUBLE_DIGITS) -> float:
     """The tolerance that a number of digits asks for."""
     return 10.0 ** -whole_number("digits", digits, 1, most)
+
+
+class Accuracy(NamedTuple):
+    """The digits asked for, the absolute error aimed at, and the one above which a result is not to be trusted."""
+
+    digits: int | None
+    aim: float
+    worst: float
+
+
+def accuracy(digits: int | None, usual: int, most: int = DOUBLE_DIGITS) -> Accuracy:
+    """Digits asked for are owed; without them the usual ones are aimed at, and three will do."""
+    if digits is None:
+        return Accuracy(None, 10.0**-usual, UNASKED_WORST)
+    aim = check_digits(digits, most)
+    return Accuracy(int(digits), aim, aim)
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> str:

@@ -305,8 +305,8 @@ def _best_state(start: Array, task: _Task) -> _State:
         return taken
     if _folds_do_not_matter(smooth, task):
         return smooth
-    cut = _levels(mixed_ladder(task.settings, _cut), smooth.last.order if smooth.converged else start, task)
-    cut = cut._replace(seen=[_shifted_rows(task)])
+    rows = mixed_ladder(task.settings, _cut)
+    cut = _levels(rows, smooth.last.order if smooth.converged else start, task)._replace(seen=[rows])
     found = [s for s in (cut, smooth, taken) if s.converged]
     return min(found, key=lambda s: s.error) if cut.converged else _jumping(smooth, start, task)
 
@@ -333,7 +333,7 @@ def _folds_seen_to(smooth: _State, task: _Task) -> tuple[_State, _State]:
     mass = smooth.last.averages.folded_mass
     if not smooth.converged or mass >= LARGEST_TAKEN:
         return smooth, smooth
-    smooth = smooth._replace(seen=[_shifted_rows(task)] if mass > FELT_FOLD else smooth.seen)
+    smooth = smooth._replace(seen=[mixed(task.settings, _cut)] if mass > FELT_FOLD else smooth.seen)
     counted = _with_folds(smooth, task)
     felt = smooth.error < FOLD_WEIGHT * mass and task.tol < counted.error
     return _without_gaps(smooth, task) if felt else counted, counted
@@ -363,11 +363,6 @@ def _without_gaps(state: _State, task: _Task) -> _State:
     return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method)
 
 
-def _shifted_rows(task: _Task) -> Channel:
-    """Rows to see the response on where folds weigh: it is singular where they begin, so that shifts tell its error."""
-    return mixed(task.settings, lambda s: Ensemble([_cut(s, shift) for shift in range(SCRAMBLES)]))
-
-
 def _less_gaps(channel: Ladder, fineness: int, task: _Task) -> Channel:
     """The same nodes, less the gaps on rows of some fineness."""
     parts = {s.tokens: part for s, part in zip(task.settings, parts_of(channel), strict=True)}
@@ -388,6 +383,6 @@ def _cuttable(setting: Setting) -> bool:
     return not dimensions(setting)[0] or FoldedChannel.applies(setting)
 
 
-def _cut(setting: Setting, shift: int | None = None) -> Ladder:
+def _cut(setting: Setting) -> Ladder:
     """The folds cut out, where there are scores."""
-    return FoldedChannel(0, setting, shift) if dimensions(setting)[0] else _smooth(setting)
+    return FoldedChannel(0, setting) if dimensions(setting)[0] else _smooth(setting)

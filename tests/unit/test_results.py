@@ -145,6 +145,17 @@ def test_arguments_of_another_kind_are_refused_by_name(given, named):
         rc.solve(arguments.pop("act"), **arguments)
 
 
+def test_without_digits_three_will_do(monkeypatch):
+    module, point = module_of("linear", tokens=1), LAW | {"digits": None, "bayes": False}
+    real = module.solve(4, 2, noise=0.3, tol=1e-3)
+    for error, trusted in ((9e-4, True), (2e-3, False)):
+        told = real._replace(error=error, warnings=(f"error: the bound {error} is above the 1e-08 asked for",))
+        monkeypatch.setattr(module, "solve", lambda *_, told=told, **__: told)
+        found = rc.solve("linear", **point)
+        assert found.ok is trusted and found.asked["digits"] is None
+        assert not rc.solve("linear", **point | {"digits": 8}).ok
+
+
 def test_a_missing_parameter_is_found_before_any_derivation(monkeypatch, tmp_path):
     monkeypatch.setenv("REPLICODE_CACHE", str(tmp_path))
     monkeypatch.setattr("replicode.theory.saddle.derive", lambda *_: pytest.fail("derived"))
@@ -176,5 +187,7 @@ def test_the_package_lists_its_public_names():
 
 
 def test_reprs_are_short():
-    module = rc.generate(rc.derive("linear", tokens=1))
+    system = rc.derive("linear", tokens=1)
+    module = rc.generate(system)
+    assert repr(system) == "SaddleSystem(1 + x, task -(1/2)*nu + sqrt(nu)*x, tokens 1)"
     assert len(repr(module)) < 300 and pickle.loads(pickle.dumps(module)) == module
