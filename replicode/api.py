@@ -278,7 +278,7 @@ def derivation_of(
         elif level == "stability":
             found = stability_derivation(derive_stability(derive(settled, task, law)))
         elif level == "population":
-            found = population_derivation(derive_population(settled, task, law.fixed if law else None))
+            found = population_derivation(derive_population(settled, task, law))
         else:
             found = derivation(derive(settled, task, law))
         return {
