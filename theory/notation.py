@@ -16,7 +16,7 @@ import sympy as sp
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.str import StrPrinter
 
-from replicode.theory.nodes import erfc, erfcx, ierfcx, log_ndtr, relu, sigmoid, softplus, step
+from replicode.theory.language.functions import rewritten
 
 _NAMES: dict[str, tuple[str, str]] = {
     "alpha": (r"\alpha", "samples per dimension N/D"),
@@ -229,20 +229,8 @@ def parameter_symbols(parameters: Iterable[str]) -> dict[sp.Symbol, sp.Symbol]:
 
 def builtin(expr: sp.Expr) -> sp.Expr:
     """The expression without functions of our own; what lives on a kink only is dropped."""
-    for own, written in (
-        (sigmoid, lambda u: 1 / (1 + sp.exp(-u))),
-        (softplus, lambda u: sp.log(1 + sp.exp(u))),
-        (relu, lambda u: sp.Max(u, 0)),
-        (step, lambda u: sp.Heaviside(u, 0)),
-        (log_ndtr, lambda u: log_ndtr(u).rewrite(sp.erfc)),
-        (erfcx, lambda u: erfcx(u).rewrite(sp.erfc)),
-        (ierfcx, lambda u, n: ierfcx(u, n).rewrite(sp.erfc)),
-        (erfc, sp.erfc),
-        (sp.DiracDelta, lambda *_: sp.S.Zero),
-    ):
-        if expr.has(own):
-            expr = expr.replace(own, written)
-    return expr
+    expr = rewritten(expr, "builtin")
+    return expr.replace(sp.DiracDelta, lambda *_: sp.S.Zero) if expr.has(sp.DiracDelta) else expr
 
 
 def _without_jumps(expr: sp.Expr) -> sp.Expr:

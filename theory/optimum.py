@@ -17,7 +17,7 @@ import sympy as sp
 
 from replicode.theory.activation import Activation
 from replicode.theory.closed import Overlaps, closed_averages, hard_averages
-from replicode.theory.model import NOISE, NU, M, Q
+from replicode.theory.model import DEFAULT_MODEL, NU, Model
 from replicode.theory.nodes import L
 from replicode.theory.population import B
 from replicode.theory.properties import bounded
@@ -45,19 +45,19 @@ class BestValue:
     risk: sp.Expr
 
 
-def best_value(on_manifold: sp.Expr) -> BestValue:
+def best_value(on_manifold: sp.Expr, model: Model = DEFAULT_MODEL) -> BestValue:
     """Minimise the risk on the manifold over m_v and q_v >= m_v^2."""
-    rate = sp.diff(on_manifold, Q["v"])
-    if rate != B:
-        raise AssertionError("the risk must grow with q_v at the rate B >= 0, so that q_v = m_v^2 is best")
-    aligned = on_manifold.subs(Q["v"], M["v"] ** 2)
-    (m_v,) = sp.solve(sp.diff(aligned, M["v"]), M["v"])
-    return BestValue(m_v, m_v**2, sp.simplify(aligned.subs(M["v"], m_v)))
+    m, q = model.values.m, model.values.q
+    if not (sp.diff(on_manifold, q) / B).is_positive:
+        raise AssertionError("the risk must grow with q_v like B >= 0, so that q_v = m_v^2 is best")
+    aligned = on_manifold.subs(q, m**2)
+    (best,) = sp.solve(sp.diff(aligned, m), m)
+    return BestValue(best, best**2, sp.simplify(aligned.subs(m, best)))
 
 
-def excess_of(on_manifold: sp.Expr) -> sp.Expr:
+def excess_of(on_manifold: sp.Expr, model: Model = DEFAULT_MODEL) -> sp.Expr:
     """The excess risk after the best v, in A and B."""
-    return sp.expand(best_value(on_manifold).risk - NOISE**2)
+    return sp.expand(best_value(on_manifold, model).risk - model.noise_risk())
 
 
 @dataclass(frozen=True)

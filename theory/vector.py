@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 import mpmath
 import sympy as sp
 from mpmath import mpf
+from sympy.core.function import AppliedUndef
 
 from replicode.theory.errors import InputError, LanguageError, Refusal
 from replicode.theory.expansion import expanded
@@ -48,6 +49,18 @@ def function_expression(function: Function) -> sp.Expr:
         raise InputError("activation", _name(function), f"{_SHAPES}; this one takes {arity} arguments")
     single = _single(function)
     return _checked(function, single) if single is not None else _recovered(function)
+
+
+def sympy_expression(given: sp.Expr) -> sp.Expr:
+    """The token form of a SymPy expression: symbols are known by name, an undefined function `sum` runs over tokens."""
+    ours = {"x": X, "L": L}
+    named = given.xreplace({s: ours[s.name] for s in given.atoms(sp.Symbol) if s.name in ours})
+    summed = named.replace(lambda e: isinstance(e, AppliedUndef) and e.name == "sum", lambda e: TokenSum(*e.args))
+
+    def expression(x: sp.Symbol, sum: object, L: sp.Symbol) -> sp.Expr:
+        return summed
+
+    return function_expression(expression)
 
 
 def _name(function: Function) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from replicode.codegen.runtime.fields import Fields, dimensions, field_factor, fields
 from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, Array, channel_rates, conjugates_from_rates
 from replicode.codegen.runtime.lengths import Setting
-from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
+from replicode.codegen.runtime.linear import add_identity, factor, solve_factored, weighted_sum
 from replicode.codegen.runtime.location import WEIGHTED, location_at, location_dimensions
 from replicode.codegen.runtime.nodes import lattice, level_count
 from replicode.codegen.runtime.prox import block_size, global_prox, prox
@@ -165,7 +165,7 @@ class ProxChannel:
         at, chi = self._prox_points(order, search)
         total, mass = np.zeros(RATES + 2), 0.0
         for b, weights, slopes in self._weighted(order, at):
-            total += _integrands(order, self.setting, at.at(b), chi[:, b], slopes) @ weights
+            total += weighted_sum(_integrands(order, self.setting, at.at(b), chi[:, b], slopes), weights)
             mass += float(weights.sum())
         failed, jumped = (count / self.weights.size for count in (self.failed, self.jumped))
         total /= mass
@@ -187,7 +187,7 @@ class ProxChannel:
         at, chi = self._prox_points(order, False)
         total, mass = np.zeros(4), 0.0
         for b, weights, _ in self._weighted(order, at):
-            total += _response_integrands(order, self.setting, at.at(b), chi[:, b]) @ weights
+            total += weighted_sum(_response_integrands(order, self.setting, at.at(b), chi[:, b]), weights)
             mass += float(weights.sum())
         total /= mass
         return Response(total[:3], float(total[3]))

@@ -10,6 +10,7 @@ from replicode.codegen.runtime.channel import RATES, Averages, Response, _integr
 from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.location import location_dimensions
 from replicode.codegen.runtime.nodes import lattice, lattice_size
 from replicode.codegen.runtime.proxfree import even_values, frame_at
@@ -68,10 +69,10 @@ class FoldedChannel:
         total, folded = np.zeros(RATES + 3), 0.0
         for rows, weights in self._blocks(order):
             on = rows.grid(self.count)
-            folded += float(rows.folded(on) @ weights)
+            folded += float(weighted_sum(rows.folded(on), weights))
             for part in rows.parts(rows.nodes(on), weights):
                 terms = _integrands(order, self.setting, part.at, part.chi, part.slopes)
-                total += np.vstack([terms, np.ones(part.weights.size)]) @ part.weights
+                total += weighted_sum(np.vstack([terms, np.ones(part.weights.size)]), part.weights)
         rates, (envelope, train_loss, mass) = total[:RATES], map(float, total[RATES:])
         return Averages(rates, envelope, train_loss, mass, folded, 0.0)
 
@@ -82,9 +83,11 @@ class FoldedChannel:
         for rows, weights in self._blocks(order):
             on = rows.grid(self.count)
             for part in rows.parts(rows.nodes(on), weights):
-                total += _response_integrands(order, self.setting, part.at, part.chi) @ np.maximum(part.weights, 0.0)
+                terms = _response_integrands(order, self.setting, part.at, part.chi)
+                total += weighted_sum(terms, np.maximum(part.weights, 0.0))
             for part in rows.parts(rows.onset(on, cell), weights):
-                total[:3] += _response_integrands(order, self.setting, part.at, part.chi)[:3] @ part.weights
+                terms = _response_integrands(order, self.setting, part.at, part.chi)
+                total[:3] += weighted_sum(terms[:3], part.weights)
         return Response(total[:3], float(total[3]))
 
     def _blocks(self, order: Array) -> Iterator[tuple[_Rows, Array]]:
@@ -92,5 +95,5 @@ class FoldedChannel:
         frame = frame_at(order, self.setting)
         for begin in range(0, self.weights.size, ROW_BLOCK):
             part = slice(begin, begin + ROW_BLOCK)
-            values = frame.law.value_factor @ self.zeta[:, part]
+            values = product(frame.law.value_factor, self.zeta[:, part])
             yield _Rows(order, self.setting, frame, values), self.weights[part]

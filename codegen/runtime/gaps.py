@@ -15,6 +15,7 @@ from replicode.codegen.runtime.channel import Averages, Response
 from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.folds import ROW_BLOCK
 from replicode.codegen.runtime.kernel import MOMENTS, Array
+from replicode.codegen.runtime.linear import product
 from replicode.codegen.runtime.nodes import ball_lattice
 from replicode.codegen.runtime.proxfree import (
     ProxFreeChannel,
@@ -66,7 +67,7 @@ class GapChannel:
         """The sums over all gaps, and how much mass ends that do not meet leave over."""
         self.taken, self.lost, self.taken_at = np.zeros(MOMENTS + 4), 0.0, order
         for part in _row_blocks(self.weights.size):
-            rows = _Rows(order, self.setting, frame, frame.law.value_factor @ self.zeta[:, part])
+            rows = _Rows(order, self.setting, frame, product(frame.law.value_factor, self.zeta[:, part]))
             sums, left_over = _gap_sums(rows, rows.gaps_within(self.count), self.weights[part])
             self.taken += sums
             self.lost += left_over

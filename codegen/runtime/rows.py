@@ -18,6 +18,7 @@ from replicode.codegen.runtime.channel import _blocks
 from replicode.codegen.runtime.fields import Fields
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import product
 from replicode.codegen.runtime.proxfree import Explicit, ScoreFrame, _node_blocks, explicit, jacobian_scale
 
 ROW_REACH = 8.0
@@ -43,6 +44,14 @@ class RowNodes(NamedTuple):
     length: Array
 
 
+class Gaps(NamedTuple):
+    """Gaps of the contact set: the row each is in, and its ends."""
+
+    row: Array
+    begin: Array
+    end: Array
+
+
 class RowGrid(NamedTuple):
     """Points along every row, the line there, and their spacing."""
 
@@ -54,17 +63,19 @@ class RowGrid(NamedTuple):
         """The rows that fold or come near to it."""
         return np.flatnonzero(self.line.rate.min(axis=1) <= NEARLY_FOLDED)
 
-    def lowest(self, rows: Array) -> Array:
-        """The points at which some rows have their lowest rate."""
-        return np.asarray(self.u[rows, np.argmin(self.line.rate[rows], axis=1)])
+    def dips(self) -> Array:
+        """The points at which a row folds or comes near to it, more than at those beside them."""
+        rate = self.line.rate
+        found = np.zeros(rate.shape, dtype=bool)
+        found[:, 1:-1] = (rate[:, 1:-1] <= rate[:, :-2]) & (rate[:, 1:-1] < rate[:, 2:])
+        return found & (rate <= NEARLY_FOLDED)
 
-
-class Gaps(NamedTuple):
-    """Gaps of the contact set: the row each is in, and its ends."""
-
-    row: Array
-    begin: Array
-    end: Array
+    def within(self, gaps: Gaps) -> Array:
+        """The points that lie in some gaps."""
+        found = np.zeros(self.u.shape, dtype=bool)
+        u = self.u[gaps.row]
+        np.logical_or.at(found, gaps.row, (u >= gaps.begin[:, None]) & (u <= gaps.end[:, None]))
+        return found
 
 
 class _Part(NamedTuple):
@@ -125,10 +136,10 @@ class _Rows(NamedTuple):
         return found
 
     def _all_gaps(self, on: RowGrid) -> tuple[Gaps, Gaps]:
-        """The gaps that the grid sees, and those, mostly of no width, of the other rows that come near to folding."""
+        """The gaps that the grid sees, and those, mostly of no width, at all other points that come near to folding."""
         found = self.gaps(on, on.bent())
-        rest = np.setdiff1d(on.bent(), found.row)
-        return found, self._narrow_gaps(rest, on.lowest(rest), on.step)
+        row, column = np.nonzero(on.dips() & ~on.within(found))
+        return found, self._narrow_gaps(row, on.u[row, column], on.step)
 
     def _settled(self, gaps: Gaps) -> Array:
         """Which gaps end where the rate is positive, as contact does."""
@@ -170,7 +181,7 @@ class _Rows(NamedTuple):
         the contact set has of it. Up to A, |a|^(-1/2) and 4 (A - |a|) A^(-3/2) have the same mean and first moment.
         """
         bent = on.bent()
-        at, width, bend = self._lowest(bent, on.lowest(bent), on.step)
+        at, width, bend = self._lowest(bent, on.u[bent, np.argmin(on.line.rate[bent], axis=1)], on.step)
         rate, step = self.line(bent, at).rate, 1e-4
         columns = step * self.frame.law.value_factor.T[:, :, None]
         moved = [self._replace(values=self.values + column).line(bent, at).rate for column in columns]
@@ -246,7 +257,7 @@ class _Rows(NamedTuple):
             chi = self.frame.point(u[None])
             w_z, y = self.values[:-1, row], self.values[-1, row]
             _, slope, curvature = self.setting.kernel.hessian(chi, w_z, y, self.order[5], self.setting.params)
-            tau = u + scale * (span @ slope)
+            tau = u + scale * product(span[None], slope)[0]
             rate = 1.0 + scale * np.einsum("l,lmn,m->n", span, curvature, span)
             weight = weights[row] * nodes.length[b] * rate * _normal(tau)
             w_chi = self.frame.field(tau[None])

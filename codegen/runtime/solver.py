@@ -22,10 +22,10 @@ from replicode.codegen.runtime.fixedpoint import (
 from replicode.codegen.runtime.inputs import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
+    ArgumentError,
     check_number,
     check_setting,
     parameter_values,
-    told_apart,
 )
 from replicode.codegen.runtime.kernel import Array, free_energy_value, stability_matrix
 from replicode.codegen.runtime.lengths import Setting
@@ -42,6 +42,7 @@ from replicode.codegen.runtime.states import (
     _State,
     _Task,
 )
+from replicode.codegen.runtime.wording import told_apart
 
 STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05
@@ -99,7 +100,7 @@ def solve(
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
     check_number("tol", tol, "a finite number above 0", tol > 0)
     if init not in ("informed", "random"):
-        raise ValueError(f"init: got {init!r}, allowed is 'informed' or 'random'")
+        raise ArgumentError("init", init, "'informed' or 'random'")
     settings = settings_of(nu, noise, parameter_values(parameters))
     task = _Task(settings, Problem(float(alpha), float(lambda_k), float(lambda_v)), float(tol))
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so

@@ -102,7 +102,7 @@ def kernels_alone(text, tokens, written_out=True):
     system = system_of(text, tokens)
     ir = lower(system)
     head = "import numpy as np\nfrom scipy import special\n\n"
-    head += f"TOKENS = {system.tokens}\nPARAMETERS = {ir.parameters!r}\n"
+    head += f"PARAMETERS = {ir.parameters!r}\n"
     head += f"SHIFT_INVARIANT = {system.properties.shift_invariant}\n\n"
     shape = tokens if written_out else None, first_token(system)
     programs = [straight_line(system, k, tokens) if written_out else None for k in ir.kernels]

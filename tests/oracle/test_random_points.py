@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from replicode.api import solve
 from replicode.codegen.emit import generate
 from replicode.theory.saddle import derive
+from replicode.verbs.solve import solve
 
 ACTIVATIONS = (
     "softmax",

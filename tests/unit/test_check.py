@@ -10,7 +10,6 @@ import sympy as sp
 from click.testing import CliRunner
 
 import replicode.validation.properties as suite
-from replicode.check import _merged, as_text, check, failed
 from replicode.cli import main
 from replicode.codegen.population import BayesGain
 from replicode.theory.activation import activation
@@ -21,6 +20,7 @@ from replicode.theory.nodes import W, X
 from replicode.theory.properties import Claim
 from replicode.theory.task import task
 from replicode.validation.properties import population, solution
+from replicode.verbs.check import _merged, as_text, check, failed
 
 KEYS = "equivariant normalised shift_invariant elementwise smooth kinks growth parity parameters nishimori properties"
 

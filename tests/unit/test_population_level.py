@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicode.cli import main
-from replicode.population_level import population
 from replicode.theory.activation import activation, registered
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
 from replicode.theory.nishimori import nishimori
 from replicode.theory.task import task
+from replicode.verbs.population import population
 
 L_, NU_ = sp.symbols("L nu")
 
@@ -127,7 +127,7 @@ def test_variable_length_costs_softmax_nothing_and_linear_something():
 
 
 def test_one_length_is_that_length():
-    assert population("linear", tokens="2:1", nu=1.5).as_dict() == population("linear", tokens=2, nu=1.5).as_dict()
+    assert population("linear", tokens="2:1", nu=1.5).to_dict() == population("linear", tokens=2, nu=1.5).to_dict()
     mixed = population("linear", tokens="2:1.0,3:0.0", nu=1.5)
     assert mixed.excess_risk == population("linear", tokens=2, nu=1.5).excess_risk
 
@@ -230,23 +230,14 @@ def test_risk_off_the_manifold_against_samples(task_text):
 
     from replicode.codegen.sampled import evaluated
     from replicode.theory.activation import Activation
-    from replicode.theory.model import CHI_STAR, NOISE, NU, M, Q
-    from replicode.theory.population import BIAS_IDLE, CHI_EPS, CHI_IDLE, K_V, K_VSTAR, SIGMA_EPS, SIGMA_IDLE, V_KSTAR
+    from replicode.theory.model import CHI_STAR, DEFAULT_MODEL, NOISE, NU
+    from replicode.theory.population import BIAS_IDLE, CHI_EPS, CHI_IDLE, SIGMA_EPS, SIGMA_IDLE
     from replicode.theory.population import population_risk as derived
 
     nu, noise, tokens, count = 1.2, 0.3, 2, 200_000
-    values = {
-        M["k"]: 0.7,
-        Q["k"]: 1.1,
-        M["v"]: 0.6,
-        Q["v"]: 0.9,
-        K_VSTAR: 0.25,
-        V_KSTAR: -0.3,
-        K_V: 0.2,
-        NOISE: noise,
-        NU: nu,
-    }
-    m, q, mv, qv, kvs, vks, kv = (float(values[s]) for s in (M["k"], Q["k"], M["v"], Q["v"], K_VSTAR, V_KSTAR, K_V))
+    m, q, mv, qv, kvs, vks, kv = overlaps = 0.7, 1.1, 0.6, 0.9, 0.25, -0.3, 0.2
+    named = (*DEFAULT_MODEL.overlaps, *DEFAULT_MODEL.cross_overlaps)
+    values = {**dict(zip(named, overlaps, strict=True)), NOISE: noise, NU: nu}
     covariance = np.array([[1, 0, m, vks], [0, 1, kvs, mv], [m, kvs, q, kv], [vks, mv, kv, qv]])
     rng = np.random.default_rng(3)
     fields = np.linalg.cholesky(covariance) @ rng.standard_normal((tokens, 4, count))

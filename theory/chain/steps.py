@@ -19,12 +19,11 @@ from replicode.theory.chain.replicas import gaussian_channel, matrices, prior, r
 from replicode.theory.chain.saddle import channel, conjugates, equations
 from replicode.theory.lengths import Lengths
 from replicode.theory.location import location
-from replicode.theory.model import NOISE, M, Q
+from replicode.theory.model import NOISE
 from replicode.theory.notation import builtin
 from replicode.theory.optimum import best_value
 from replicode.theory.population import (
     BIAS_IDLE,
-    CROSS_OVERLAPS,
     SIGMA_EPS,
     SIGMA_IDLE,
     A,
@@ -34,10 +33,7 @@ from replicode.theory.population import (
     probabilities,
 )
 from replicode.theory.replica import Step
-from replicode.theory.saddle import (
-    SaddleSystem,
-    joint_laws,
-)
+from replicode.theory.saddle import SaddleSystem, joint_laws
 
 
 def chain(system: SaddleSystem) -> tuple[Step, ...]:
@@ -63,14 +59,14 @@ def chain(system: SaddleSystem) -> tuple[Step, ...]:
 
 def population_chain(system: PopulationSystem) -> tuple[Step, ...]:
     """The way to the risk of a fixed estimator, on the manifold where the cross overlaps vanish."""
-    risk = system.risk
-    flat = {**dict.fromkeys(CROSS_OVERLAPS, sp.S.Zero), BIAS_IDLE: sp.S.Zero}
+    risk, model = system.risk, system.model
+    flat = {**dict.fromkeys(model.cross_overlaps, sp.S.Zero), BIAS_IDLE: sp.S.Zero}
     hidden, idle = risk.hidden.subs(flat), risk.idle.subs(flat)
-    m, q = M["v"], Q["v"]
-    best = best_value(risk.on_manifold)
-    part = "The population risk"
+    m, q = model.values.m, model.values.q
+    best = best_value(risk.on_manifold, model)
+    part, gaussian = "The population risk", system.task.gaussian
     steps = [
-        *(weight(system.task, joint_laws(system.task, location(system.task))[0]) if system.task.gaussian else ()),
+        *(weight(system.task, joint_laws(system.task, location(system.task), model)[0], model) if gaussian else ()),
         Step(
             "given the scores, z* - sigma z at the hidden token is Gaussian with the second moment",
             1 - 2 * SIGMA_EPS * m + SIGMA_EPS**2 * q + NOISE**2,

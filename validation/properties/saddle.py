@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +12,7 @@ from mpmath import mpf
 
 from replicode.theory.activation import Activation
 from replicode.theory.lengths import lengths
+from replicode.theory.model import Block
 from replicode.theory.nodes import X
 from replicode.validation.properties.averages import (
     CONJUGATES,
@@ -23,6 +24,7 @@ from replicode.validation.properties.averages import (
     channel,
     has_scores,
     kinked,
+    ordered,
     quiet,
     resolution,
     unfit,
@@ -43,8 +45,8 @@ class _Point:
 
     def __init__(self, of: Subject, module: ModuleType, width: float) -> None:
         self.module = module
-        self.order = np.array(list({**ORDER, "V_k": width, "V_v": width}.values()))
-        self.conjugates = np.array(list(CONJUGATES.values()))
+        self.order = ordered({**ORDER, "V_k": width, "V_v": width}, of.model.order_parameters)
+        self.conjugates = ordered(CONJUGATES, of.model.conjugates)
         self.channels = [channel(of, module, self.order, PHYSICS, nodes) for nodes in NODES]
         self.averages = [quiet(c.averages, self.order) for c in self.channels]
 
@@ -193,8 +195,9 @@ def scale_covariance(of: Subject) -> Verdict:
     if other is None:
         return not_applicable("no solver is generated for the scaled activation")
     c, a = float(SCORE_SCALE), float(VALUE_SCALE)
-    shrink = np.array([1 / c, 1 / c**2, 1 / c**2, 1 / a, 1 / a**2, 1 / a**2])
-    order, conjugates = (np.array(list(p.values())) for p in (ORDER, CONJUGATES))
+    scales = {s: 1 / size**power for b, size in ((of.model.scores, c), (of.model.values, a)) for s, power in _powers(b)}
+    shrink = np.array([scales[s] for s in of.model.order_parameters])
+    order, conjugates = ordered(ORDER, of.model.order_parameters), ordered(CONJUGATES, of.model.conjugates)
     penalties = PHYSICS.alpha, PHYSICS.lambda_k * c**2, PHYSICS.lambda_v * a**2
     settings = [
         m.Setting(PHYSICS.nu, PHYSICS.noise, of.values(m) if m is module else np.empty(0)) for m in (module, other)
@@ -222,6 +225,11 @@ def scale_covariance(of: Subject) -> Verdict:
             near("free energy", energies[1], energies[0], COVARIANT * size),
         ]
     )
+
+
+def _powers(block: Block) -> Sequence[tuple[sp.Symbol, int]]:
+    """How m, q and V go with the size of a block's weights."""
+    return (block.m, 1), (block.q, 2), (block.V, 2)
 
 
 def _averages(module: ModuleType, setting: Any, order: Array) -> Any:

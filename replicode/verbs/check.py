@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from replicode.asked import asked
+from replicode.results import CheckResult
 from replicode.theory.budget import budget
-from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import Activation
+    from replicode.theory.activation import ActivationLike
     from replicode.theory.task import Task
     from replicode.validation.properties import Outcome, Subject, Verdict
 
@@ -33,12 +35,12 @@ FACTS = (
 
 
 def check(
-    act: str | Activation,
+    act: ActivationLike,
     task: str | Task = "spiked",
-    tokens: int | str | Lengths | None = None,
+    tokens: Tokens | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
-) -> dict[str, Any]:
+) -> CheckResult:
     """Everything that `replicode check` reports, ready for JSON; what is undecided is None.
 
     Where the number of tokens varies the suite is run at each length, and on their mixture.
@@ -72,7 +74,7 @@ def check(
         "normalised": found.normalised,
         "shift_invariant": found.shift_invariant,
     }
-    return {
+    facts = {
         "activation": settled.text,
         "task": setting.text,
         "tokens": law and (law.fixed or str(law)),
@@ -92,8 +94,9 @@ def check(
         "properties": {name: verdict.outcome for name, verdict in verdicts.items()},
         "details": {name: verdict.detail for name, verdict in verdicts.items() if verdict.detail},
         "witnesses": {name: claim.witness for name, claim in claims.items() if claim.witness},
-        "warnings": _warnings(found.growth.positive, claims, verdicts),
     }
+    told = tuple(_warnings(found.growth.positive, claims, verdicts))
+    return CheckResult(facts, warnings=told, asked=asked(act, task, law, settled.values))
 
 
 def _verdicts(suites: Sequence[Subject], tried: Lengths) -> dict[str, Verdict]:
