@@ -10,7 +10,7 @@ import ast
 import hashlib
 import pprint
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
@@ -64,6 +64,7 @@ RUNTIME = (
     "nodes",
     "linear",
     "inputs",
+    "wording",
     "location",
     "fields",
     "prox",
@@ -92,7 +93,7 @@ EXPANSION = "expansion"
 class GeneratedModule:
     """The source of a standalone solver, with its signature and operation counts."""
 
-    source: str
+    source: str = field(repr=False)
     signature: str
     operations: Mapping[str, int]
 

@@ -108,15 +108,19 @@ class Grid:
 
 @dataclass(frozen=True)
 class PreciseSaddle:
-    """A saddle point with the bound on the error of its test risk."""
+    """A saddle point with bounds on the errors of its test risk and, in the same order, of all else it is made of."""
 
     order: Vector
+    order_errors: Vector
     conjugates: Vector
+    conjugate_errors: Vector
     averages: Averages
     test_risk: mpf
     energy: mpf
     residual: mpf
     error: mpf
+    train_error: mpf
+    energy_error: mpf
     folded_mass: mpf
     evaluations: int
     nodes: int
@@ -454,23 +458,34 @@ class Scout:
             before, spacing = now, 0.85 * spacing
         return CAUTION * float(np.sqrt(rate / (np.log(10.0) * (digits + 1))))
 
-    def newton_matrix(self) -> mpmath.matrix:
-        """(I - dF)^-1 of the saddle-point map, by differences of fourth order in the parameters that it depends on."""
+    @cached_property
+    def slopes(self) -> mpmath.matrix:
+        """How the image, the conjugates and the training loss move with the order parameters they depend on.
+
+        By differences of fourth order.
+        """
         grid = self.grid(COARSE, DOUBLE)
-        matrix = mpmath.eye(6)
+        matrix = mpmath.zeros(2 * len(self.order) + 1, len(self.order))
         for i in range(0 if self.score else 3, 6):
             m, q, v = self.order[i // 3 * 3 : i // 3 * 3 + 3]
             step = 3 * (mpmath.sqrt(q - m * m), q - m * m, v)[i % 3] / 1000
-            moved = {n: self._image(grid, i, n * step) for n in (-2, -1, 1, 2)}
-            for j in range(6):
+            moved = {n: self._moved(grid, i, n * step) for n in (-2, -1, 1, 2)}
+            for j in range(matrix.rows):
                 rise = 8 * (moved[1][j] - moved[-1][j]) - (moved[2][j] - moved[-2][j])
-                matrix[j, i] -= rise / (12 * step)
-        return mpmath.inverse(matrix)
+                matrix[j, i] = rise / (12 * step)
+        return matrix
 
-    def _image(self, grid: Grid, i: int, step: mpf) -> Vector:
+    def newton_matrix(self) -> mpmath.matrix:
+        """(I - dF)^-1 of the saddle-point map."""
+        size = len(self.order)
+        return mpmath.inverse(mpmath.eye(size) - self.slopes[:size, :])
+
+    def _moved(self, grid: Grid, i: int, step: mpf) -> Vector:
+        """Image, conjugates and training loss with one order parameter moved."""
         order = [x + step * (j == i) for j, x in enumerate(self.order)]
         averages = self.double.averages(order, self.physics, grid)
-        return self.double.image(self.double.conjugates(averages, self.physics), self.physics)
+        conjugates = self.double.conjugates(averages, self.physics)
+        return [*self.double.image(conjugates, self.physics), *conjugates, averages.train_loss]
 
 
 def _half_space(dim: int, radius: float) -> Array:
@@ -554,17 +569,27 @@ class PreciseSolver:
         raise Refusal("digits: Newton's iteration does not contract from the saddle point in double precision")
 
     def _result(self, order: Vector, step: Vector, conjugates: Vector, averages: Averages, grid: Grid) -> PreciseSaddle:
-        moved = mpmath.fsum(abs(s * e) for s, e in zip(self._risk_slopes(order), step))
-        folded = mpf(grid.folded_mass)
-        error = 2 * moved + FOLD_WEIGHT * abs(averages.mass - 1) + FOLD_WEIGHT * folded + mpf(10) ** (-self.digits - 2)
+        """What the last step moved bounds what is left to move; conjugates and averages are those before it."""
+        folded, zero, size = mpf(grid.folded_mass), mpf(0), len(order)
+        least = FOLD_WEIGHT * abs(averages.mass - 1) + FOLD_WEIGHT * folded + mpf(10) ** (-self.digits - 2)
+
+        def bound(slopes: Iterable[mpf], value: mpf) -> mpf:
+            return 2 * mpmath.fsum(abs(s * e) for s, e in zip(slopes, step)) + least * (1 + abs(value))
+
+        rows = [self.scout.slopes[i, :] for i in range(size, 2 * size + 1)]
+        alpha = self.physics.alpha
         return PreciseSaddle(
             order=order,
+            order_errors=[bound([mpf(i == j) for j in range(size)], x) for i, x in enumerate(order)],
             conjugates=conjugates,
+            conjugate_errors=[bound(row, c) for row, c in zip(rows, conjugates)],
             averages=averages,
             test_risk=self._risk(order),
             energy=self.precise.energy(order, conjugates, self.physics, averages.envelope),
             residual=max(abs(e) / (1 + abs(o)) for e, o in zip(step, order)),
-            error=error,
+            error=bound(self._risk_slopes(order), zero),
+            train_error=bound(rows[-1], averages.train_loss),
+            energy_error=bound([alpha * r for r in averages.rates], alpha * averages.envelope),
             folded_mass=folded,
             evaluations=self.evaluations,
             nodes=2 * grid.size,

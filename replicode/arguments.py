@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from replicode.theory.errors import InputError
-from replicode.theory.limits import real_number, whole_number
+from replicode.theory.limits import LEAST, MOST, MOST_NOISE, MOST_NU, real_number, whole_number
 
 DOUBLE_DIGITS = 12
 FLOAT_DIGITS = 15
 MOST_DIGITS = 50
 INITS = ("informed", "random")
+UNASKED_WORST = 1e-3
 BACKENDS = ("numpy", "fast")
 
 
 def check_digits(digits: int, most: int = DOUBLE_DIGITS) -> float:
     """The tolerance that a number of digits asks for."""
     return 10.0 ** -whole_number("digits", digits, 1, most)
+
+
+class Accuracy(NamedTuple):
+    """The digits asked for, the absolute error aimed at, and the one above which a result is not to be trusted."""
+
+    digits: int | None
+    aim: float
+    worst: float
+
+
+def accuracy(digits: int | None, usual: int, most: int = DOUBLE_DIGITS) -> Accuracy:
+    """Digits asked for are owed; without them the usual ones are aimed at, and three will do."""
+    if digits is None:
+        return Accuracy(None, 10.0**-usual, UNASKED_WORST)
+    aim = check_digits(digits, most)
+    return Accuracy(int(digits), aim, aim)
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
@@ -28,19 +46,23 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
 
 
 def positive(name: str, value: float) -> float:
-    """A finite number above 0."""
-    number = real_number(name, value, "a finite number above 0")
-    if not (math.isfinite(number) and number > 0):
-        raise InputError(name, value, "a finite number above 0")
+    """A number above 0, within what double precision resolves."""
+    allowed = f"a number from {LEAST:g} to {MOST:g}"
+    number = real_number(name, value, allowed)
+    if not LEAST <= number <= MOST:
+        raise InputError(name, value, allowed)
     return number
 
 
 def not_negative(name: str, value: float, infinite: bool = False) -> float:
     """A number of at least 0, infinite where that is said to be allowed."""
-    allowed = "a finite number, 0 or above" + (", or inf where the limit exists" if infinite else "")
+    most = {"nu": MOST_NU, "noise": MOST_NOISE}.get(name, MOST)
+    allowed = f"a number from 0 to {most:g}" + (", or inf where the limit exists" if infinite else "")
     number = real_number(name, value, allowed)
-    if not number >= 0 or (math.isinf(number) and not infinite):
+    if not 0 <= number <= most and not (infinite and number == math.inf):
         raise InputError(name, value, allowed)
+    if name == "noise" and 0 < number < LEAST:
+        raise InputError(name, value, f"0, or a number from {LEAST:g} to {most:g}")
     return number
 
 
@@ -64,5 +86,5 @@ def check_parameters(names: Sequence[str], values: Mapping[str, float]) -> None:
         named = " and ".join(map(repr, missing))
         raise InputError("param", None, f"a value for {named}, as in --param {missing[0]}=0.5: there is no default")
     for name in names:
-        if not math.isfinite(values[name]):
-            raise InputError(f"param {name}", values[name], "a finite number")
+        if not abs(values[name]) <= MOST:
+            raise InputError(f"param {name}", values[name], f"a number from {-MOST:g} to {MOST:g}")

@@ -20,11 +20,12 @@ def asked(
     parameters: Mapping[str, float] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Activation and task as expressions, with the names they were called by; tokens, parameters and options."""
-    named = {name: spec for name, spec in (("activation_name", act), ("task_name", task)) if isinstance(spec, str)}
-    texts = {} if act is None else {"activation": activation_text(act)}
-    texts["task"] = task_text(task)
-    known = {n: s for n, s in named.items() if s != texts[n.removesuffix("_name")]}
-    law = None if tokens is None else tokens.fixed or str(tokens)
-    given = {} if act is None else {"parameters": dict(parameters or {})}
-    return {**texts, **known, "tokens": law, **given, **options}
+    """Activation and task as they were named, and the expressions that these names stand for; then all the rest."""
+    texts: dict[str, Any] = {}
+    if act is not None:
+        expression = activation_text(act)
+        texts = {"activation": act if isinstance(act, str) else expression, "expression": expression}
+        texts |= {"parameters": dict(parameters or {})}
+    weight = task_text(task)
+    texts |= {"task": task if isinstance(task, str) else weight, "log_weight": weight}
+    return texts | {"tokens": None if tokens is None else tokens.fixed or str(tokens), **options}

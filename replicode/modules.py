@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from replicode.arguments import BACKENDS, check_parameters, one_of
 from replicode.cache import cached
 from replicode.content import Content, activation_content, task_content
-from replicode.theory.errors import InputError
+from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def call(module: ModuleType, name: str, **arguments: Any) -> Any:
         return getattr(module, name)(**arguments)
     except module.ArgumentError as problem:
         raise InputError(problem.argument, problem.value, problem.allowed) from None
+    except ArithmeticError as problem:
+        raise Refusal(f"the numbers leave double precision at these arguments ({problem})") from None
 
 
 def _key(act: ActivationLike, task: str | Task, tokens: Lengths) -> Content:

@@ -104,8 +104,8 @@ class Solution(Result):
     folded_mass: float
     method: str
     bayes_risk: float | None
-    errors: Mapping[str, float]
     bayes_error: float | None = None
+    errors: Mapping[str, float] = field(default_factory=dict)
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""

@@ -27,12 +27,14 @@ def run(
     **arguments: Any,
 ) -> dict[str, Any]:
     """Solve and train over the grid; the warnings name the points called stable that disagree."""
-    from replicode.validation.discrepancy import figure, scan
+    from replicode.validation.discrepancy import check_scan, figure, scan
 
-    checked_folder(folder)
     if quick:
         arguments |= QUICK
         nus, lambdas = QUICK_NUS, QUICK_LAMBDAS
+    physics = ("alpha", "noise", "dim", "seeds", "digits")
+    check_scan(nus, lambdas, **{name: arguments[name] for name in physics if name in arguments})
+    checked_folder(folder)
     given = given_parameters(arguments.pop("parameters", None), {})
     module, _ = module_for(activation, arguments["task"], arguments["tokens"], given=given)
     try:

@@ -8,6 +8,8 @@ from numbers import Integral, Real
 from replicode.theory.errors import InputError
 
 MAX_TOKENS = 64
+LEAST, MOST = 1e-12, 1e12
+MOST_NU, MOST_NOISE = 1e6, 1e4
 
 
 def real_number(name: str, value: object, allowed: str = "a number") -> float:

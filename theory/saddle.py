@@ -83,7 +83,7 @@ class Reduction:
     statement: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SaddleSystem:
     """All that is derived for one (activation, task, number of tokens or distribution of it).
 
@@ -109,6 +109,9 @@ class SaddleSystem:
     derivative_form: Mapping[sp.Symbol, ChannelAverage]
     prior_update: Mapping[sp.Symbol, sp.Expr]
     reductions: tuple[Reduction, ...]
+
+    def __repr__(self) -> str:
+        return f"SaddleSystem({self.activation.text}, task {self.task.text}, tokens {self.lengths or 'L'})"
 
     @property
     def tokens(self) -> int | None:

@@ -161,8 +161,7 @@ def scan(
 
     `module` is the generated module of the activation, where it is at hand.
     """
-    _check(nus, lambdas, dim, seeds, init, digits)
-    _check_law(alpha, noise)
+    check_scan(nus, lambdas, alpha, noise, dim, seeds, init, digits)
     law = str(lengths(tokens))
     act = activation_of(activation, given_parameters(parameters, more))
     settled = act.settled()
@@ -178,7 +177,16 @@ def scan(
     return rows
 
 
-def _check(nus: Sequence[float], lambdas: Sequence[float], dim: int, seeds: int, init: str, digits: int) -> None:
+def check_scan(
+    nus: Sequence[float],
+    lambdas: Sequence[float],
+    alpha: float,
+    noise: float,
+    dim: int,
+    seeds: int,
+    init: str = "informed",
+    digits: int = 4,
+) -> None:
     """An InputError for a scan that cannot be run; what a single point needs is checked by its solver."""
     for name, values in (("nu", nus), ("lambda", lambdas)):
         if not values or len(set(values)) < len(values) or not all(x >= 0 for x in values):
@@ -191,9 +199,6 @@ def _check(nus: Sequence[float], lambdas: Sequence[float], dim: int, seeds: int,
         raise InputError("init", init, "informed or random")
     if not 1 <= digits <= 12:
         raise InputError("digits", digits, "a whole number from 1 to 12")
-
-
-def _check_law(alpha: float, noise: float) -> None:
     if not (isfinite(alpha) and alpha > 0):
         raise InputError("alpha", alpha, "a finite number above 0")
     if not (isfinite(noise) and noise >= 0):

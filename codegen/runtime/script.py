@@ -48,6 +48,9 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as problem:
         print(problem, file=sys.stderr)
         return 2
+    except ArithmeticError as problem:
+        print(f"the numbers leave double precision here: {problem}", file=sys.stderr)
+        return 1
     result = finite(solution._asdict())
     print(json.dumps(result) if as_json else "\n".join(f"{k}: {v}" for k, v in result.items()))
     for warning in solution.warnings:

@@ -26,7 +26,6 @@ from replicode.codegen.runtime.inputs import (
     check_number,
     check_setting,
     parameter_values,
-    told_apart,
 )
 from replicode.codegen.runtime.kernel import Array, free_energy_value, stability_matrix
 from replicode.codegen.runtime.lengths import Setting
@@ -43,6 +42,7 @@ from replicode.codegen.runtime.states import (
     _State,
     _Task,
 )
+from replicode.codegen.runtime.wording import told_apart
 
 STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05

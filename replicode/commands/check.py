@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from replicode.commands import options
-from replicode.commands.verb import Verb, as_json, print_json, say
+from replicode.commands.verb import Verb, finish
 
 
 @click.command("check", cls=Verb)
@@ -17,12 +17,5 @@ def command(activation: str, task: str, tokens: str | None, parameters: dict[str
     """Symbolic properties of an activation, then the property suite."""
     from replicode.verbs.check import as_text, check
 
-    result = check(activation, task, tokens, parameters=parameters)
-    if as_json():
-        print_json("check", result.to_dict())
-    else:
-        click.echo(as_text(result))
-    for warning in result.warnings:
-        say(f"warning: {warning}")
-    if not result.ok:
-        click.get_current_context().exit(1)
+    found = check(activation, task, tokens, parameters)
+    finish(found.to_dict(), found.warnings, text=as_text(found), ok=found.ok)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from replicode.commands import options
-from replicode.commands.verb import Verb, finish
+from replicode.commands.verb import Verb, show
 
 
 @click.command("population", cls=Verb)
@@ -22,5 +22,4 @@ def command(activation: str, **arguments: Any) -> None:
     """The best risk with infinite data, over k, v and the parameters left free, beside the Bayes risk."""
     from replicode.verbs.population import population
 
-    found = population(activation, **options.given(arguments))
-    finish(found.to_dict(), found.warnings, shown=found.shown())
+    show(population(activation, **options.given(arguments)))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from replicode.commands import options
-from replicode.commands.verb import Verb, finish
+from replicode.commands.verb import Verb, show
 
 
 @click.command("solve", cls=Verb)
@@ -22,5 +22,4 @@ def command(activation: str, **arguments: Any) -> None:
     """Solve the saddle-point equations: test risk, order parameters, error, stability."""
     from replicode.verbs.solve import solve
 
-    solution = solve(activation, **options.given(arguments))
-    finish(solution.to_dict(), solution.warnings, shown=solution.shown())
+    show(solve(activation, **options.given(arguments)))

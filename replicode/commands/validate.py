@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from replicode.commands import options
-from replicode.commands.verb import Verb, finish
+from replicode.commands.verb import Verb, show
 
 
 @click.command("validate", cls=Verb)
@@ -24,8 +24,7 @@ def command(activation: str, **arguments: Any) -> None:
     """Train attention on sampled data and compare it with the theory."""
     from replicode.verbs.validate import validate
 
-    report = validate(activation, progress=_progress, **options.given(arguments))
-    finish(report.to_dict(), report.warnings, shown=report.shown())
+    show(validate(activation, progress=_progress, **options.given(arguments)))
 
 
 def _progress(done: int, total: int, text: str) -> None:

@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from replicode.arguments import check_digits, not_negative, positive
+from replicode.arguments import accuracy, not_negative, positive
 from replicode.asked import asked
 from replicode.codegen.bayes import BayesChannel, Branch, branches
+from replicode.codegen.runtime.wording import told_apart
 from replicode.results import Result
 from replicode.theory.bayes import derive_bayes
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.task import Task
 from replicode.theory.task import task as task_of
+
+USUAL_DIGITS = 8
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,20 +46,20 @@ def bayes(
     nu: float,
     alpha: float,
     noise: float = 0.0,
-    digits: int = 8,
+    digits: int | None = None,
 ) -> Bayes:
     """The Bayes-optimal test risk: the branch of the largest free entropy among informed and uninformed starts.
 
     A hard phase is where they end apart and the informed one has the larger free entropy: no known fast algorithm
     then reaches this risk from an uninformed start.
     """
-    tolerance, law = check_digits(digits), lengths(tokens)
+    goal, law = accuracy(digits, USUAL_DIGITS), lengths(tokens)
     at: dict[str, Any] = {
         "alpha": positive("alpha", alpha),
         "nu": not_negative("nu", nu, True),
         "noise": not_negative("noise", noise),
     }
-    found = branches(bayes_channel(task, law, at["nu"], at["noise"]), at["alpha"], tolerance)
+    found = branches(bayes_channel(task, law, at["nu"], at["noise"]), at["alpha"], goal.aim)
     best = equilibrium(found)
     return Bayes(
         test_risk=best.test_risk,
@@ -68,8 +71,8 @@ def bayes(
         converged=best.converged,
         error=best.error,
         recovered=best.recovered,
-        warnings=_warnings(found, best, tolerance),
-        asked=asked(None, task, law, **at, digits=int(digits)),
+        warnings=_warnings(found, best, goal.worst),
+        asked=asked(None, task, law, **at, digits=goal.digits),
     )
 
 
@@ -96,7 +99,7 @@ def _warnings(found: tuple[Branch, ...], best: Branch, tolerance: float) -> tupl
     if not best.converged:
         told.append(f"not converged: residual {best.residual:.1e}")
     if best.error > tolerance:
-        told.append(f"the error {best.error:.1e} is above the {tolerance:.0e} asked for")
+        told.append("the error {} is above {}".format(*told_apart(best.error, tolerance)))
     for other in found:
         if other is not best and not best.recovered:
             lead = best.free_entropy - other.free_entropy

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from replicode.arguments import check_digits, not_negative
+from replicode.arguments import accuracy, not_negative
 from replicode.asked import asked
 from replicode.codegen.averages import compiled
 from replicode.codegen.population import Optimum, averager, bayes_gain, best
+from replicode.codegen.runtime.wording import told_apart
 from replicode.results import Result
 from replicode.theory.activation import Activation, ActivationLike, activation
 from replicode.theory.closed import closed_averages, hard_averages
@@ -29,6 +30,7 @@ from replicode.theory.nodes import L
 from replicode.theory.optimum import closed_optimum, limits
 from replicode.theory.task import Task, task
 
+USUAL_DIGITS = 8
 _LARGEST_NU = 1e4
 
 
@@ -61,7 +63,7 @@ def population(
     tokens: Tokens,
     nu: float,
     noise: float = 0.0,
-    digits: int = 8,
+    digits: int | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Population:
@@ -69,7 +71,7 @@ def population(
     spec = act
     act, setting, distribution = activation(act, given_parameters(parameters, more)), _task(task), lengths(tokens)
     nu, noise = _checked_numbers(nu, noise, act.values)
-    tolerance = check_digits(digits)
+    goal = accuracy(digits, USUAL_DIGITS)
     check_domain(act)
     fixed = act.with_values()
     bayes = bayes_gain(setting, nu, distribution)
@@ -105,8 +107,8 @@ def population(
         flat_directions=found.flat,
         limits=bounds,
         method=method,
-        warnings=_warnings(found, excess, error, 1.0 - bayes.gain, tolerance, condition is not None),
-        asked=asked(spec, task, distribution, act.values, nu=nu, noise=noise, digits=int(digits)),
+        warnings=_warnings(found, excess, error, 1.0 - bayes.gain, goal.worst, condition is not None),
+        asked=asked(spec, task, distribution, act.values, nu=nu, noise=noise, digits=goal.digits),
     )
 
 
@@ -187,7 +189,7 @@ def _warnings(
 ) -> tuple[str, ...]:
     told = []
     if error > tolerance:
-        told.append(f"the error {error:.1e} is above the {tolerance:.0e} asked for")
+        told.append("the error {} is above {}".format(*told_apart(error, tolerance)))
     if excess < bayes - 2.0 * error - 1e-14:
         told.append(f"the excess risk {excess:.12g} is below the Bayes value {bayes:.12g}: one of them is wrong")
     if found.unbounded and not attained:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, check_digits, one_of, point
+from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, Accuracy, accuracy, one_of, point
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import task_content
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from replicode.theory.activation import ActivationLike
     from replicode.theory.task import Task
 
+USUAL_DIGITS = 8
 BAYES_DIGITS = 6
 BAYES_WORST = 1e-3
 BAYES_TOKENS = 4
@@ -36,7 +37,7 @@ def solve(
     noise: float = 0.0,
     lambda_k: float = 1.0,
     lambda_v: float = 1.0,
-    digits: int = 8,
+    digits: int | None = None,
     init: str = "informed",
     backend: str = "numpy",
     bayes: bool = True,
@@ -45,27 +46,34 @@ def solve(
 ) -> Solution:
     """Solve the saddle-point equations; the Solution carries its error, its warnings and the Bayes-optimal risk.
 
+    Without `digits` eight are aimed at, and three will do: the error says how many were reached.
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
-    tolerance, law = check_digits(digits, MOST_DIGITS), lengths(tokens)
+    goal, law = accuracy(digits, USUAL_DIGITS, MOST_DIGITS), lengths(tokens)
     at = point(alpha, nu, noise, lambda_k, lambda_v)
     options = {
-        "digits": int(digits),
+        "digits": goal.digits,
         "init": one_of("init", init, INITS),
         "backend": one_of("backend", backend, BACKENDS),
     }
     module, values = module_for(act, task, law, backend, given_parameters(parameters, more))
-    if digits > DOUBLE_DIGITS:
+    if goal.digits is not None and goal.digits > DOUBLE_DIGITS:
         from replicode.precise import precise_solution
 
-        fields = precise_solution((act, task, law), module, at, init, values, int(digits))
+        fields = precise_solution((act, task, law), module, at, init, values, goal.digits)
     else:
-        fields = call(module, "solve", **at, init=init, tol=tolerance, **values)._asdict()
+        fields = call(module, "solve", **at, init=init, tol=goal.aim, **values)._asdict()
+    fields["warnings"] = owed(fields["warnings"], fields["error"], goal)
     solution = Solution(**fields, asked=asked(act, task, law, values, **at, **options))
     if not bayes or _slow_bayes(module):
         return solution
     return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"]))
+
+
+def owed(warnings: tuple[str, ...], error: float, goal: Accuracy) -> tuple[str, ...]:
+    """The warnings without the one about the bound, where the bound is within what was owed."""
+    return tuple(w for w in warnings if not w.startswith("error:")) if error <= goal.worst else warnings
 
 
 def _slow_bayes(module: ModuleType) -> bool:

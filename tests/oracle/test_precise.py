@@ -153,7 +153,7 @@ def test_one_token_is_ridge_regression():
         assert abs(found.test_risk - expected.pop("test_risk")) <= found.error
         assert abs(found.test_risk - found.excess_risk - mpf(str(noise)) ** 2) < mpf(10) ** -digits / 100
         for name, value in expected.items():
-            assert abs(found.order_parameters[name] - value) < mpf(10) ** -digits, name
+            assert abs(found.order_parameters[name] - value) <= found.errors[name] < mpf(10) ** -digits, name
     assert found.warnings == () and found.folded_mass == 0
 
 
@@ -174,6 +174,15 @@ def test_softmax_agrees_with_more_digits(sixteen):
         order = sixteen.order_parameters
         energy = 4 * sixteen.train_loss + 4 * order["q_k"] + order["q_v"] / 4
         assert abs(sixteen.energy - energy) < mpf("1e-16")
+
+
+@pytest.mark.full
+def test_the_errors_of_all_numbers_cover(sixteen):
+    fine = rc.solve("softmax", tokens=2, digits=21, bayes=False, **POINT)
+    with mpmath.workdps(40):
+        rough, fine = (s._asdict() | s.order_parameters | s.conjugates for s in (sixteen, fine))
+        for name, error in sixteen.errors.items():
+            assert name == "replicon" or abs(rough[name] - fine[name]) <= error < mpf("1e-16"), name
 
 
 @pytest.mark.full
@@ -275,21 +284,39 @@ def test_digits_out_of_range(digits):
         rc.solve("softmax", tokens=2, digits=digits, **POINT)
 
 
-def test_texts_have_the_places_asked_for():
+def test_texts_have_the_places_that_are_known():
     with mpmath.workdps(60):
         fields = {"test_risk": mpf(2) / 3, "error": mpf("1.234e-31"), "converged": True, "iterations": 3}
         fields |= {"order_parameters": {"m_k": -mpf("1e-40"), "q_k": mpf("12.00000000000000000500000001")}}
-        fields |= {"conjugates": {"mh_k": -mpf(1) / 16}, "bayes_risk": None, "replicon": 0.25}
+        fields |= {"conjugates": {"mh_k": -mpf(1) / 16, "qh_k": mpf(2) / 3}, "bayes_risk": 1 / 3, "bayes_error": 3e-7}
+        fields |= {"replicon": 7.07, "folded_mass": float("nan"), "asked": {"alpha": 4.0}}
+        fields |= {
+            "errors": {"m_k": mpf("1e-25"), "q_k": mpf(0), "mh_k": mpf("1e-13"), "qh_k": 4.9e-5, "replicon": 30.0}
+        }
     assert as_texts(fields, 20) == {
         "test_risk": "0.66666666666666666667",
         "error": "1.23e-31",
         "converged": True,
         "iterations": 3,
         "order_parameters": {"m_k": "0.00000000000000000000", "q_k": "12.00000000000000000500"},
-        "conjugates": {"mh_k": "-0.06250000000000000000"},
-        "bayes_risk": None,
-        "replicon": "0.25",
+        "conjugates": {"mh_k": "-0.062500000000", "qh_k": "0.6667"},
+        "bayes_risk": "0.333333",
+        "bayes_error": "3.0e-7",
+        "replicon": "7.0",
+        "folded_mass": None,
+        "asked": {"alpha": 4.0},
+        "errors": {"m_k": "1.0e-25", "q_k": "0.0", "mh_k": "1.0e-13", "qh_k": "4.9e-5", "replicon": "30.0"},
     }
+
+
+def test_no_digit_is_printed_that_is_not_known(sixteen):
+    told = sixteen.to_dict()
+    places = {name: len(text.partition(".")[2]) for name, text in told["order_parameters"].items()}
+    assert set(places.values()) == {16} and max(sixteen.errors[name] for name in places) < mpf("5e-17")
+    with mpmath.workdps(30):
+        bayes = rc.bayes(tokens=2, alpha=4, nu=2, noise=0.3, digits=11)
+        assert abs(mpf(told["bayes_risk"]) - bayes.test_risk) < mpf(10) ** -len(told["bayes_risk"].partition(".")[2])
+        assert abs(sixteen.bayes_risk - bayes.test_risk) <= sixteen.bayes_error + bayes.error
 
 
 @pytest.mark.parametrize(("digits", "kind"), [(15, float), (30, str)])
