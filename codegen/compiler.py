@@ -12,13 +12,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
 from replicode.codegen.emit.numpy import numpy_module
 from replicode.codegen.loading import load_source
 from replicode.codegen.lower import lower_module
+from replicode.codegen.writing import write
+from replicode.theory.budget import budget
 from replicode.theory.saddle import SaddleSystem
 
 
@@ -26,22 +28,20 @@ from replicode.theory.saddle import SaddleSystem
 class GeneratedModule:
     """The source of a standalone solver, with its signature and operation counts."""
 
-    source: str
+    source: str = field(repr=False)
     signature: str
     operations: Mapping[str, int]
 
     def save(self, path: str | Path) -> Path:
         """Write the source whole or not at all."""
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.partial")
-        partial.write_text(self.source, encoding="utf-8")
-        return partial.replace(target)
+        return write(path, self.source, "path")
 
     def load(self) -> ModuleType:
         """The module, executed from its source."""
         return load_source(self.source, f"replicode_generated_{self.signature[:16]}")
 
 
+@budget("generating the module")
 def generate(system: SaddleSystem) -> GeneratedModule:
     """Emit the module of a derived system."""
     ir = lower_module(system)

@@ -5,15 +5,22 @@ codegen.native puts the library behind a loaded NumPy module.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from replicode.codegen.emit.c import c_module
 from replicode.codegen.lower import lower_module
 from replicode.codegen.native import FLAGS, compiler
-from replicode.theory.errors import InputError
+from replicode.theory.errors import InputError, Refusal
 from replicode.theory.saddle import SaddleSystem
+
+COMPILE_SECONDS = 120.0
+_CAPTURED: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
 
 
 def c_source(system: SaddleSystem) -> str:
@@ -32,9 +39,25 @@ def compiled(source: str) -> bytes:
         text, library = Path(folder) / "kernels.c", Path(folder) / "kernels.so"
         text.write_text(source, encoding="utf-8")
         for last in (["-lmvec", "-lm"], ["-DNO_VECTOR_MATH", "-lm"]):
-            command = [*found, *FLAGS, str(text), "-o", str(library), *last]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode == 0:
+            said = _said([*found, *FLAGS, str(text), "-o", str(library), *last])
+            if library.is_file():
                 return library.read_bytes()
-    problem = next((line for line in done.stderr.splitlines() if "error" in line), "no reason given")
-    raise InputError("backend", "fast", f"numpy: the C compiler failed ({problem})")
+    lines = said.splitlines()
+    problem = next((line for line in lines if "error" in line), lines[0] if lines else "no reason given")
+    raise Refusal(f"backend fast: the C compiler {found[0]} failed ({problem}); the backend numpy needs none")
+
+
+def _said(command: Sequence[str]) -> str:
+    """What the compiler says; it and its children are stopped when they take too long, or on an interrupt."""
+    try:
+        started = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **_CAPTURED)
+    except OSError as problem:
+        return str(problem)
+    with started as process:
+        try:
+            return "".join(process.communicate(timeout=COMPILE_SECONDS))
+        except BaseException as stopped:
+            os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(stopped, subprocess.TimeoutExpired):
+                raise
+            return f"error: not done after {COMPILE_SECONDS:g} s"

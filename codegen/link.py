@@ -18,9 +18,9 @@ from importlib.resources import files
 
 SEAM = "kernel"
 PARTS = (
-    *(SEAM, "lengths", "nodes", "linear", "inputs", "location", "fields", "prox", "channel", "proxfree", "rows"),
-    *("folds", "gaps", "mixture", "population", "hessian", "fixedpoint", "states", "routes", "solver", "energy"),
-    *("jacobian", "kinks", "script"),
+    *(SEAM, "lengths", "nodes", "linear", "inputs", "wording", "location", "fields", "prox", "channel", "proxfree"),
+    *("rows", "onsets", "folds", "gaps", "mixture", "population", "hessian", "fixedpoint", "states", "routes"),
+    *("solver", "energy", "jacobian", "kinks", "script"),
 )
 CHOICES = "choices"
 PUBLIC = ("METADATA", "Solution", "free_energy", "jacobian", "population_risk", "residual", "risk_of_overlaps", "solve")
@@ -138,10 +138,10 @@ def linked(derived: Sequence[Definition], choices: Mapping[str, str], entries: I
     sections = {name: [d for d in part(name).definitions if not supplied & {*d.names}] for name in PARTS}
     stubs = {name for d in sections[SEAM] for name in d.names if d.text.startswith("def ")}
     sections[SEAM] += derived
-    seams = {name: d for found in sections.values() for d in found for name in d.names}
+    seams = _by_name(sections.values())
     sections = {n: [d for d in found if not choices.keys() & {*d.names}] for n, found in sections.items()}
     sections[CHOICES] = [chosen(seams[name], value) for name, value in choices.items()]
-    known = {name: d for found in sections.values() for d in found for name in d.names}
+    known = _by_name(sections.values())
     imports = {name: line for p in PARTS for name, line in part(p).imports.items()}
     reached, outside = _closure(entries, known, imports)
     if missing := sorted(reached & stubs):
@@ -149,6 +149,16 @@ def linked(derived: Sequence[Definition], choices: Mapping[str, str], entries: I
     kept = {name: tuple(d for d in found if reached & {*d.names}) for name, found in sections.items()}
     lines = tuple(sorted({imports[name] for name in outside}))
     return Linked(lines, {name: found for name, found in kept.items() if found})
+
+
+def _by_name(sections: Iterable[Sequence[Definition]]) -> dict[str, Definition]:
+    """All definitions; a name that two of them have is an error."""
+    known: dict[str, Definition] = {}
+    for d in (d for found in sections for d in found):
+        if taken := known.keys() & {*d.names}:
+            raise NameError(f"{sorted(taken)} are defined twice")
+        known |= dict.fromkeys(d.names, d)
+    return known
 
 
 def _closure(

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from replicode.theory.errors import InputError
+from replicode.theory.errors import InputError, Refusal
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _POINTER = ctypes.POINTER(ctypes.c_double)
@@ -40,7 +40,10 @@ FLAGS = (
 
 def compiler() -> list[str]:
     """The C compiler: CC, or the first of cc, gcc and clang that is there."""
-    chosen = shlex.split(os.environ.get("CC", ""))
+    try:
+        chosen = shlex.split(os.environ.get("CC", ""))
+    except ValueError as problem:
+        raise InputError("CC", os.environ["CC"], f"the command of a C compiler ({problem})") from None
     names = [chosen] if chosen else [["cc"], ["gcc"], ["clang"]]
     for name, *options in names:
         if found := shutil.which(name):
@@ -88,7 +91,10 @@ def accelerated(module: Any, library: bytes) -> Any:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "kernels.so"
         path.write_bytes(library)
-        loops = ctypes.CDLL(str(path))
+        try:
+            loops = ctypes.CDLL(str(path))
+        except OSError as problem:
+            raise Refusal(f"backend fast: the compiled loops can not be loaded ({problem})") from None
     (kernel,) = module.KERNELS
     replaced = {
         name: _kernel(getattr(loops, name), getattr(kernel, name), kernel.tokens, ranks)

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from replicode.api import derivation_of, module_source, solve, validate
-from replicode.theory.errors import InputError
+from replicode.codegen.writing import checked_folder, write, write_picture
+from replicode.modules import module_source
+from replicode.verbs.derive import derivation_of
+from replicode.verbs.solve import solve
+from replicode.verbs.validate import validate
 
 ACTIVATIONS = {"softmax": "exp(x)/sum(exp(x))", "linear": "1 + x"}
 SETTING: dict[str, Any] = {"tokens": 2, "nu": 2.0, "noise": 0.3, "lambda_k": 1.0, "lambda_v": 1.0}
@@ -19,22 +22,19 @@ DIM, SEEDS, DIGITS = 400, 8, 4
 
 def run(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Derive, generate, solve, validate; leave equations, modules, data, figure and summary in the folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise InputError("output", str(folder), f"a folder that can be made ({problem.strerror})") from None
+    checked_folder(folder)
     rows: dict[str, Any] = {}
     for name, text in ACTIVATIONS.items():
         say(f"{name}: deriving {text}")
         found = derivation_of(text, "spiked", 2, "rs", {})
-        (folder / f"{name}-equations.md").write_text(found["markdown"] + "\n", encoding="utf-8")
+        write(folder / f"{name}-equations.md", found["markdown"] + "\n")
         say(f"{name}: generating the solver")
-        (folder / f"{name}_solver.py").write_text(module_source(text, "spiked", 2), encoding="utf-8")
+        write(folder / f"{name}_solver.py", module_source(text, "spiked", 2))
         rows[name] = _curve(name, text, say)
-    (folder / "data.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    write(folder / "data.json", json.dumps(rows, indent=1) + "\n")
     figure = _figure(rows, folder)
     summary = _summary(rows)
-    (folder / "summary.md").write_text(summary, encoding="utf-8")
+    write(folder / "summary.md", summary)
     say(summary)
     say(f"results in {folder}/")
     return {"folder": str(folder), "figure": figure, "results": rows, "warnings": _warnings(rows)}
@@ -50,7 +50,7 @@ def _curve(name: str, text: str, say: Callable[[str], None]) -> dict[str, Any]:
     for alpha in TRAINED:
         say(f"{name}: training at alpha {alpha:g}")
         report = validate(text, alpha=alpha, dim=DIM, seeds=SEEDS, digits=DIGITS, **SETTING)
-        trained.append({"alpha": alpha, **report.as_dict()})
+        trained.append({"alpha": alpha, **report.to_dict()})
     return {"theory": theory, "trained": trained}
 
 
@@ -94,7 +94,7 @@ def _figure(rows: dict[str, Any], folder: Path) -> str | None:
     axes.set_title(r"spiked, $L=2$, $\nu=2$, $\Delta=0.3$, $\lambda_k=\lambda_v=1$")
     axes.legend(frameon=False)
     for suffix in ("png", "svg"):
-        figure.savefig(folder / f"figure.{suffix}", dpi=150)
+        write_picture(folder / f"figure.{suffix}", figure, dpi=150)
     plt.close(figure)
     return str(folder / "figure.png")
 

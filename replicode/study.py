@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from replicode.api import call
+from replicode.codegen.writing import checked_folder, write
+from replicode.modules import module_for
 from replicode.theory.errors import InputError
+from replicode.theory.limits import given_parameters
 
 QUICK: dict[str, Any] = {"dim": 120, "seeds": 8, "digits": 3}
 QUICK_NUS, QUICK_LAMBDAS = (0.5, 2.0), (0.02, 0.2, 2.0)
@@ -24,18 +27,29 @@ def run(
     **arguments: Any,
 ) -> dict[str, Any]:
     """Solve and train over the grid; the warnings name the points called stable that disagree."""
-    from replicode.validation.discrepancy import figure, scan
+    from replicode.validation.discrepancy import check_scan, figure, scan
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise InputError("output", str(folder), f"a folder that can be made ({problem.strerror})") from None
     if quick:
         arguments |= QUICK
         nus, lambdas = QUICK_NUS, QUICK_LAMBDAS
-    rows = call(
-        scan, activation=activation, nus=nus, lambdas=lambdas, path=folder / "trained.jsonl", say=say, **arguments
-    )
+    physics = ("alpha", "noise", "dim", "seeds", "digits")
+    check_scan(nus, lambdas, **{name: arguments[name] for name in physics if name in arguments})
+    checked_folder(folder)
+    given = given_parameters(arguments.pop("parameters", None), {})
+    module, _ = module_for(activation, arguments["task"], arguments["tokens"], given=given)
+    try:
+        rows = scan(
+            activation,
+            nus=nus,
+            lambdas=lambdas,
+            path=folder / "trained.jsonl",
+            say=say,
+            module=module,
+            parameters=given,
+            **arguments,
+        )
+    except module.ArgumentError as problem:
+        raise InputError(problem.argument, problem.value, problem.allowed) from None
     table = _table([row.as_dict() for row in rows], folder / "rows.csv")
     drawn = figure(rows, folder / "map.svg")
     parted = [r for r in rows if r.rs_stable and r.verdict == "disagrees"]
@@ -54,11 +68,11 @@ def _table(rows: Sequence[dict[str, Any]], path: Path) -> Path:
     """The rows with nested values spread over columns."""
     flat = [{f"{k}_{n}" if n else k: v for k, value in row.items() for n, v in _spread(value)} for row in rows]
     columns = list(dict.fromkeys(name for row in flat for name in row))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(flat)
-    return path
+    text = StringIO()
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows(flat)
+    return write(path, text.getvalue())
 
 
 def _spread(value: Any) -> list[tuple[str, Any]]:

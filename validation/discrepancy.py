@@ -6,10 +6,9 @@ stopped goes on where it was, and a changed solver is met by the trainings that 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import hypot, isfinite, nan
 from pathlib import Path
 from types import ModuleType
@@ -18,11 +17,16 @@ from typing import Any
 import numpy as np
 
 from replicode.codegen.compiler import generate
+from replicode.codegen.threads import one_thread
+from replicode.codegen.writing import write_picture
 from replicode.theory.activation import activation as activation_of
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
+from replicode.theory.limits import given_parameters
 from replicode.theory.saddle import derive
+from replicode.validation.cost import check_cost
 from replicode.validation.experiment import MOST_FAILURES, streams
+from replicode.validation.kept import Kept
 from replicode.validation.measure import QUANTITIES, measure
 from replicode.validation.module import GeneratedAttention
 from replicode.validation.response import TrainedResponse, loss_curvatures, response
@@ -136,6 +140,7 @@ class Row:
         }
 
 
+@one_thread()
 def scan(
     activation: str,
     task: str,
@@ -151,16 +156,21 @@ def scan(
     digits: int = 4,
     path: Path | None = None,
     say: Say = lambda text: None,
-    **parameters: float,
+    parameters: Mapping[str, float] | None = None,
+    module: ModuleType | None = None,
+    **more: float,
 ) -> list[Row]:
-    """Solve and train at every (nu, lambda), at D/4, D/2 and D, keeping what is done in the file `path`."""
-    _check(nus, lambdas, dim, seeds, init, digits)
-    _check_law(alpha, noise)
+    """Solve and train at every (nu, lambda), at D/4, D/2 and D, keeping what is done in the file `path`.
+
+    `module` is the generated module of the activation, where it is at hand.
+    """
+    check_scan(nus, lambdas, alpha, noise, dim, seeds, init, digits)
     law = str(lengths(tokens))
-    act = activation_of(activation, **parameters)
-    module = _module(activation, task, law)
+    check_cost(lengths(tokens), alpha, (dim // 4, dim // 2, dim), seeds * len(nus) * len(lambdas))
+    act = activation_of(activation, given_parameters(parameters, more))
     settled = act.settled()
-    keep = _Kept(path)
+    module = module or generate(derive(act, task, law)).load()
+    keep = Kept(path)
     rows = []
     for nu in nus:
         for penalty in lambdas:
@@ -171,13 +181,16 @@ def scan(
     return rows
 
 
-@lru_cache(maxsize=8)
-def _module(activation: str, task: str, tokens: str) -> ModuleType:
-    """The generated module of a scan."""
-    return generate(derive(activation, task, tokens)).load()
-
-
-def _check(nus: Sequence[float], lambdas: Sequence[float], dim: int, seeds: int, init: str, digits: int) -> None:
+def check_scan(
+    nus: Sequence[float],
+    lambdas: Sequence[float],
+    alpha: float,
+    noise: float,
+    dim: int,
+    seeds: int,
+    init: str = "informed",
+    digits: int = 4,
+) -> None:
     """An InputError for a scan that cannot be run; what a single point needs is checked by its solver."""
     for name, values in (("nu", nus), ("lambda", lambdas)):
         if not values or len(set(values)) < len(values) or not all(x >= 0 for x in values):
@@ -190,56 +203,24 @@ def _check(nus: Sequence[float], lambdas: Sequence[float], dim: int, seeds: int,
         raise InputError("init", init, "informed or random")
     if not 1 <= digits <= 12:
         raise InputError("digits", digits, "a whole number from 1 to 12")
-
-
-def _check_law(alpha: float, noise: float) -> None:
     if not (isfinite(alpha) and alpha > 0):
         raise InputError("alpha", alpha, "a finite number above 0")
     if not (isfinite(noise) and noise >= 0):
         raise InputError("noise", noise, "a finite number of at least 0")
 
 
-class _Kept:
-    """Payloads by key in a file of JSON lines; the last line of a key counts, a torn line does not."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self.known: dict[str, Any] = {}
-        if path is not None and path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    entry = json.loads(line)
-                    self.known[entry["key"]] = entry["payload"]
-                except (ValueError, KeyError, TypeError):
-                    continue
-
-    def get(self, key: Mapping[str, object]) -> Any:
-        """The payload of this key, or None."""
-        return self.known.get(json.dumps(key, sort_keys=True))
-
-    def put(self, key: Mapping[str, object], payload: Any) -> Any:
-        """Keep a payload, on disk too if there is a file."""
-        text = json.dumps(key, sort_keys=True)
-        self.known[text] = payload
-        if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps({"key": text, "payload": payload}) + "\n")
-        return payload
-
-
-def _row(case: Case, module: ModuleType, dims: tuple[int, ...], seeds: int, digits: int, keep: _Kept) -> Row:
+def _row(case: Case, module: ModuleType, dims: tuple[int, ...], seeds: int, digits: int, keep: Kept) -> Row:
     """The row of a point, from the file as far as it is there."""
     solved = _solved(case, module, digits, keep)
     attention = GeneratedAttention(module, case.nu, case.noise, np.array([x for _, x in case.parameters]))
-    outcomes = {dim: _trainings(case, attention, dim, seeds, keep) for dim in dims}
+    outcomes = {dim: _trainings(case, attention, dim, seeds, keep, module.METADATA) for dim in dims}
     good = {dim: [o for o in found if o is not None] for dim, found in outcomes.items()}
     trained = {q: {dim: np.array([o[i] for o in good[dim]]) for dim in dims} for i, q in enumerate(KEPT)}
     failures = sum(len(outcomes[dim]) - len(good[dim]) for dim in dims)
     return Row(case, **solved, trained=trained, failures=failures)
 
 
-def _solved(case: Case, module: ModuleType, digits: int, keep: _Kept) -> dict[str, Any]:
+def _solved(case: Case, module: ModuleType, digits: int, keep: Kept) -> dict[str, Any]:
     """The theory's side of a row; kept for this very solver only."""
     key = {"solved": asdict(case), "digits": digits, "signature": module.METADATA["signature"]}
     if (known := keep.get(key)) is not None:
@@ -258,10 +239,14 @@ def _solved(case: Case, module: ModuleType, digits: int, keep: _Kept) -> dict[st
 
 
 def _trainings(
-    case: Case, attention: GeneratedAttention, dim: int, seeds: int, keep: _Kept
+    case: Case, attention: GeneratedAttention, dim: int, seeds: int, keep: Kept, metadata: Mapping[str, Any]
 ) -> list[list[float] | None]:
-    """The KEPT numbers of each training at one dimension, None where it did not converge; more seeds only add."""
-    key = {"trained": asdict(case), "dim": dim}
+    """The KEPT numbers of each training at one dimension, None where it did not converge; more seeds only add.
+
+    Kept for what the names stand for, not for the names.
+    """
+    content = {name: metadata[name] for name in ("activation", "task")}
+    key = {"trained": asdict(case) | content, "dim": dim}
     found = list(keep.get(key) or [])
     if len(found) >= seeds:
         return found[:seeds]
@@ -328,9 +313,10 @@ def figure(rows: Sequence[Row], path: Path, quantity: str = "test_risk") -> Path
     bar = canvas.colorbar(image, ax=axes, ticks=[-50, -10, -1, 0, 1, 10, 50])
     bar.ax.set_yticklabels(["-50", "-10", "-1", "0", "1", "10", "50"])
     bar.set_label(f"{quantity.replace('_', ' ')}: (trained - theory)/theory, %")
-    canvas.savefig(path, dpi=150)
-    plt.close(canvas)
-    return path
+    try:
+        return write_picture(path, canvas, dpi=150)
+    finally:
+        plt.close(canvas)
 
 
 def _write_cell(axes: Any, x: int, y: int, row: Row, quantity: str) -> None:

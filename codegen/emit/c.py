@@ -18,26 +18,11 @@ from replicode.codegen.lower.kernels import parameter_symbol
 from replicode.codegen.printer import NumpyPrinter, identifier
 from replicode.codegen.unrolled import UNROLLED_TOKENS, row_symbol, unrolled
 from replicode.theory.errors import InputError
+from replicode.theory.language.functions import BY_NODE
 from replicode.theory.tokens import Definition, OuterProducts
 
 EXPANSION = "expansion"
 KERNELS = ("loss", "gradient", "hessian", EXPANSION, "curvatures")
-_FUNCTIONS = {
-    "exp": "exp({})",
-    "log": "log({})",
-    "tanh": "tanh({})",
-    "cos": "cos({})",
-    "sin": "sin({})",
-    "Abs": "fabs({})",
-    "erf": "erf({})",
-    "erfc": "erfc({})",
-    "sigmoid": "sigmoid({})",
-    "softplus": "softplus({})",
-    "relu": "greater({}, 0.0)",
-    "step": "step({})",
-    "sign": "sign({})",
-    "softplus_mantissa": "softplus_mantissa({})",
-}
 
 
 class CPrinter(NumpyPrinter):
@@ -52,12 +37,14 @@ class CPrinter(NumpyPrinter):
         return f"{name}[{self.index}]" if expr in self.vectors else name
 
     def _print_Function(self, expr: sp.Expr) -> str:
-        name = type(expr).__name__
-        if name not in _FUNCTIONS:
-            raise InputError("backend", "fast", f"numpy for this activation: {name} has no compiled form")
-        return _FUNCTIONS[name].format(self._print(expr.args[0]))
+        text = BY_NODE[type(expr)].c if type(expr) in BY_NODE else None
+        if text is None:
+            raise InputError(
+                "backend", "fast", f"numpy for this activation: {type(expr).__name__} has no compiled form"
+            )
+        return text.format(self._print(expr.args[0]))
 
-    _print_Abs = _print_ExpBase = _print_log = _print_erfc_mantissa = _print_Function
+    _print_Abs = _print_ExpBase = _print_log = _print_Function
 
     def _print_Max(self, expr: sp.Expr) -> str:
         return str(reduce(lambda left, right: f"greater({left}, {right})", map(self._print, expr.args)))

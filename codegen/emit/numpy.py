@@ -290,7 +290,7 @@ def _value(assignment: Assignment) -> str:
         case OverTokens(weights=None) as total:
             return _over_tokens(total)
         case OverTokens(weights=weights) as total:
-            return f"{weights} @ ({_over_tokens(total)})"
+            return f"({weights} * ({_over_tokens(total)})).sum()"
         case TokenRows(like, hidden, idle):
             return f"token_rows({like}, {numpy_source(hidden)}, {numpy_source(idle)})"
         case Moment() as moment:
@@ -310,11 +310,10 @@ def _moment(moment: Moment) -> str:
     names = [arrays[0].replace("g_", "u_"), *arrays[1:]]
     if not moment.idle:
         texts = [n if n == "y" else f"{n}[0]" for n in names]
-        return f"{texts[0]} @ {'*'.join(texts[1:])}" if len(texts) > 1 else f"{texts[0]}.sum()"
+        return f"({'*'.join(texts)}).sum()" if len(texts) > 1 else f"{texts[0]}.sum()"
     letters = ["a", "b", "c"][: len(names)]
     zipped = f"zip({', '.join(f'{n}[1:]' for n in names)}, strict=True)"
-    product = letters[1] if len(letters) == 2 else f"({'*'.join(letters[1:])})"
-    return f"sum(a @ {product} for {', '.join(letters)} in {zipped})"
+    return f"sum(({'*'.join(letters)}).sum() for {', '.join(letters)} in {zipped})"
 
 
 def _return(function: Function) -> list[str]:

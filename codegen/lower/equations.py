@@ -26,19 +26,18 @@ from replicode.theory.curvature import Curvature, second_rate_symbol
 from replicode.theory.gaussian import FieldLaw
 from replicode.theory.kinks import kink_points
 from replicode.theory.location import Location
-from replicode.theory.model import BLOCKS, CHI_STAR, CONJUGATES, ORDER_PARAMETERS, M, Q, Y
+from replicode.theory.model import BLOCKS, CHI_STAR, CONJUGATES, ORDER_PARAMETERS, Model, Y
 from replicode.theory.nodes import L
 from replicode.theory.population import (
     BIAS_IDLE,
     CHI_EPS,
     CHI_IDLE,
-    CROSS_OVERLAPS,
     SIGMA_EPS,
     SIGMA_IDLE,
     PopulationRisk,
 )
 from replicode.theory.saddle import ENVELOPE, HIDDEN, IDLE, ChannelAverage, SaddleSystem, rate_symbol
-from replicode.theory.stability import RESPONSES
+from replicode.theory.stability import responses_of, stability_matrix
 
 ORDER = Unpacked("order", ORDER_PARAMETERS)
 CONJUGATE = Unpacked("conjugates", CONJUGATES)
@@ -203,10 +202,10 @@ def _bending(found: Curvature) -> Function:
     return Function(declared("bending"), (ORDER, *TOKENS), tuple(sums), bent, zeros=(bent.name, size))
 
 
-def stability_function(matrix: sp.ImmutableMatrix) -> Function:
+def stability_function(model: Model) -> Function:
     """The de Almeida-Thouless matrix."""
-    squares = Unpacked("squares", tuple(dict.fromkeys(RESPONSES[a, b] for a in BLOCKS for b in BLOCKS)))
-    return Function(declared("stability_matrix"), (ORDER, squares), (), Matrix(_rows(matrix)))
+    squares = Unpacked("squares", tuple(dict.fromkeys(responses_of(model))))
+    return Function(declared("stability_matrix"), (ORDER, squares), (), Matrix(_rows(stability_matrix(model))))
 
 
 def population_functions(risk: PopulationRisk) -> list[Function]:
@@ -223,7 +222,7 @@ def population_functions(risk: PopulationRisk) -> list[Function]:
 
 def _overlap_risk(risk: PopulationRisk) -> Function:
     star, stars = (sp.Symbol(f"{CHI_STAR.name}_{token}", real=True) for token in ("eps", "l"))
-    overlaps = Unpacked("overlaps", (*(s[b] for b in BLOCKS for s in (M, Q)), *CROSS_OVERLAPS))
+    overlaps = Unpacked("overlaps", (*risk.model.overlaps, *risk.model.cross_overlaps))
     tokens = Split("chi", CHI_EPS, CHI_IDLE), Split("sigmas", SIGMA_EPS, SIGMA_IDLE), Split("stars", star, stars)
     hidden, idle, bias = (
         e.xreplace({CHI_STAR: s}) for e, s in ((risk.hidden, star), (risk.idle, stars), (risk.bias, stars))

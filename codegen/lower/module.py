@@ -18,7 +18,6 @@ from replicode.theory.lengths import Lengths
 from replicode.theory.nodes import X
 from replicode.theory.population import population_risk
 from replicode.theory.saddle import SaddleSystem
-from replicode.theory.stability import stability_matrix
 
 EMITTER_VERSION = "0.5"
 EXPANSION = "expansion"
@@ -47,8 +46,8 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
             *equations.moment_functions(system, moments),
             *equations.saddle_maps(system),
             *equations.curvature_functions(derive_curvature(system)),
-            equations.stability_function(stability_matrix()),
-            *equations.population_functions(population_risk(system.task)),
+            equations.stability_function(system.model),
+            *equations.population_functions(population_risk(system.task, system.model)),
             *([] if system.properties.smooth else [equations.kinks(system)]),
         ),
         choices=choices(system, system.lengths),
@@ -82,8 +81,7 @@ def system_signature(system: SaddleSystem) -> str:
         repr(sorted(system.activation.values.items())),
         sp.srepr(system.task.log_weight),
         repr(system.lengths),
-        sp.srepr(system.model.loss),
-        sp.srepr(system.model.penalty),
+        system.model.key,
         f"{IR_VERSION} {EMITTER_VERSION} {sp.__version__}",
         parts_text(),
     ]

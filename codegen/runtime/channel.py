@@ -14,13 +14,14 @@ import numpy as np
 from replicode.codegen.runtime.fields import Fields, dimensions, field_factor, fields
 from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, Array, channel_rates, conjugates_from_rates
 from replicode.codegen.runtime.lengths import Setting
-from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
+from replicode.codegen.runtime.linear import add_identity, factor, solve_factored, weighted_sum
 from replicode.codegen.runtime.location import location_dimensions, location_of
 from replicode.codegen.runtime.nodes import lattice, level_count
 from replicode.codegen.runtime.prox import block_size, global_prox, prox
 
 RATES = 6
 NOT_STATIONARY = 1e-4
+PROX_WORK = 8.0
 
 
 class Averages(NamedTuple):
@@ -55,6 +56,10 @@ class Channel(Protocol):
     """What the fixed point needs of an evaluator."""
 
     name: str
+
+    @property
+    def work(self) -> float:
+        """What the averages cost, in evaluations of the loss at one node, times the tokens."""
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters; `search` looks for global minima afresh."""
@@ -132,6 +137,11 @@ class NodeChannel(ABC):
         self.failed = 0
         self.jumped = 0
 
+    @property
+    def work(self) -> float:
+        """Steps of Newton's method at every node."""
+        return float(PROX_WORK * self.setting.tokens * self.weights.size)
+
     @abstractmethod
     def _prox(self, at: Fields, V: tuple[float, float], search: bool) -> Array:
         """Where the objective is least; `search` looks for global minima afresh."""
@@ -155,7 +165,7 @@ class NodeChannel(ABC):
         at, chi = self.prox_points(order, search)
         total, mass = np.zeros(RATES + 2), 0.0
         for b, weights, slopes in self._weighted(order, at):
-            total += self._integrands(order, at.at(b), chi[:, b], slopes) @ weights
+            total += weighted_sum(self._integrands(order, at.at(b), chi[:, b], slopes), weights)
             mass += float(weights.sum())
         failed, jumped = (count / self.weights.size for count in (self.failed, self.jumped))
         total /= mass
@@ -177,7 +187,7 @@ class NodeChannel(ABC):
         at, chi = self.prox_points(order, False)
         total, mass = np.zeros(4), 0.0
         for b, weights, _ in self._weighted(order, at):
-            total += self._responses(order, at.at(b), chi[:, b]) @ weights
+            total += weighted_sum(self._responses(order, at.at(b), chi[:, b]), weights)
             mass += float(weights.sum())
         total /= mass
         return Response(total[:3], float(total[3]))
@@ -229,6 +239,11 @@ class Ensemble:
     def __init__(self, channels: list[Channel]) -> None:
         self.channels = channels
         self.members: list[Averages] = []
+
+    @property
+    def work(self) -> float:
+        """That of all members."""
+        return sum(c.work for c in self.channels)
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """The mean over the members."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, Array, hidden_law, idle_law
 from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import product
 
 EXCHANGED = 3  # tokens from which on two of them are idle
 
@@ -90,6 +91,6 @@ class Fields(NamedTuple):
 def fields(law: FieldFactor, zeta: Array) -> Fields:
     """The fields at the nodes zeta."""
     split = law.score_factor.shape[1]
-    w_chi = law.score_mean[:, None] + law.score_factor @ zeta[:split]
-    values = law.value_factor @ zeta[split : split + law.value_factor.shape[1]]
+    w_chi = law.score_mean[:, None] + product(law.score_factor, zeta[:split])
+    values = product(law.value_factor, zeta[split : split + law.value_factor.shape[1]])
     return Fields(w_chi, values[:-1], values[-1])

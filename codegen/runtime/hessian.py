@@ -137,7 +137,7 @@ def _applied(matrices: Array, columns: Array) -> Array:
 
 def _paired(left: Array, right: Array) -> Array:
     """Sums over tokens and nodes of all products of columns."""
-    return np.asarray(np.tensordot(left, right, axes=((0, 2), (0, 2))))
+    return np.asarray(np.einsum("ian,ibn->ab", left, right))
 
 
 def _joined(block: Array) -> Array:

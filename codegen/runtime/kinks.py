@@ -20,7 +20,6 @@ from replicode.codegen.runtime.fixedpoint import (
     Problem,
     evaluate,
     from_free,
-    iterate,
     reported,
     to_free,
 )
@@ -46,9 +45,11 @@ from replicode.codegen.runtime.prox import (
 from replicode.codegen.runtime.states import (
     LOG2_FEW,
     LOG2_SOBOL,
+    NEXT_LEVEL,
     SCRAMBLES,
     _errors,
     _failed,
+    _iterated,
     _risk,
     _risk_slopes,
     _scatter,
@@ -265,6 +266,12 @@ class KinkedChannel(NodeChannel):
 
     deep = False
 
+    @property
+    def work(self) -> float:
+        """A prox from every piece, where these are few, and from the field itself."""
+        pieces = (kinks_of(self.setting).size + 1) ** self.setting.tokens
+        return float(3.0 * super().work * (2 + pieces * (pieces <= MOST_PATTERNS)))
+
     def _prox(self, at: Fields, V: tuple[float, float], search: bool) -> Array:
         scans = search or self.deep or self.chi is None
         start = at.w_chi if self.chi is None else self.chi
@@ -286,9 +293,9 @@ def panel_averages(m_k: float, q_k: float, setting: Setting, tol: float) -> Popu
     mean, *variances = score_law(m_k, q_k, setting.nu)
     scales = np.sqrt(variances)
     cuts = np.r_[(kinks_of(setting) - mean) / scales[0], kinks_of(setting) / scales[1]]
-    previous = _one_token_moments(m_k, q_k, setting, *_panels(cuts, 1.0))
+    previous = _one_token_moments(m_k, q_k, setting, *_kink_panels(cuts, 1.0))
     for width in (0.5, 0.25, 0.125):
-        current = _one_token_moments(m_k, q_k, setting, *_panels(cuts, width))
+        current = _one_token_moments(m_k, q_k, setting, *_kink_panels(cuts, width))
         gap = float(np.abs(current - previous).max())
         if gap <= tol or not np.isfinite(gap):
             break
@@ -296,7 +303,7 @@ def panel_averages(m_k: float, q_k: float, setting: Setting, tol: float) -> Popu
     return PopulationAverages(float(current[0]), float(current[1]), 2.0 * gap + 1e-15)
 
 
-def _panels(cuts: Array, width: float) -> tuple[Array, Array]:
+def _kink_panels(cuts: Array, width: float) -> tuple[Array, Array]:
     """Gauss-Legendre nodes, with normalised Gaussian weights, on panels of at most this width that end at the cuts."""
     ends = np.arange(-PANEL_REACH, PANEL_REACH + width, width)
     ends = np.unique(np.r_[ends, cuts[np.abs(cuts) < PANEL_REACH]])
@@ -326,7 +333,7 @@ def kinked_averages(order: Array, setting: Setting, count: float) -> Averages:
 def kinked_state(start: Array, task: _Task) -> _State:
     """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
     few = _kinked_scrambled(LOG2_FEW, SCRAMBLES, task)
-    rough = iterate(few, start, task.problem, ROUGH, damping=DAMPING)
+    rough = _iterated(few, start, task, ROUGH, damping=DAMPING)
     iterations, last, near = rough.iterations, rough.last, None
     if not last.residual <= NEWTON_REACH:
         return _failed(last, iterations, [few], "prox between kinks, one set of Sobol nodes")
@@ -337,9 +344,10 @@ def kinked_state(start: Array, task: _Task) -> _State:
             near, iterations = _wide_slopes(ensemble, now, task.problem), iterations + 2 * now.order.size
         last, steps = _newton(ensemble, now, near, task)
         iterations += steps
+        task.budget.spend(ensemble, steps + 2 * now.order.size)
         numbers = _scatter(ensemble, last, near, task) + _missed(ensemble, last, near, task)
         errors = _errors(last, near, _risk_slopes(last.order, task, np.full(6, WIDE_STEP)), task, numbers, 0.0)
-        if errors[0] <= task.tol:
+        if errors[0] <= task.tol or not task.budget.affords(4.0 * NEXT_LEVEL * ensemble.work, float(errors[0])):
             break
     settled = np.isfinite(errors[0]) and last.residual <= max(KINK_SETTLED, 0.3 * float(numbers[0]))
     method = f"prox between kinks, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
@@ -350,7 +358,7 @@ def kinked_state(start: Array, task: _Task) -> _State:
 def _newton(channel: Channel, now: Evaluation, near: Linearised, task: _Task) -> tuple[Evaluation, int]:
     """Newton steps while they help: samples that jump leave the map of a finite set of nodes a little rough."""
     best = now
-    for count in range(1, NEWTON_POLISH + 1):
+    for count in range(1, task.budget.evaluations(channel, NEWTON_POLISH) + 1):
         if now.residual <= KINK_SETTLED or not np.isfinite(near.newton).all():
             return best, count
         free = to_free(now.order)

@@ -10,8 +10,13 @@ from replicode.codegen.runtime.kernel import Array
 
 
 def product(matrix: Array, rows: Sequence[Array] | Array) -> Array:
-    """matrix @ rows; a single row is quicker by broadcasting."""
-    return matrix * rows[0] if len(rows) == 1 else np.asarray(matrix @ np.asarray(rows))
+    """matrix @ rows, without waking the threads of BLAS; a single row is quicker by broadcasting."""
+    return matrix * rows[0] if len(rows) == 1 else np.asarray(np.einsum("ij,jn->in", matrix, np.asarray(rows)))
+
+
+def weighted_sum(values: Array, weights: Array) -> Array:
+    """values @ weights over the last axis, without waking the threads of BLAS."""
+    return np.asarray(np.einsum("...n,n->...", values, weights))
 
 
 def pivots_of(lines: Sequence[Sequence[Array]]) -> list[Array]:

@@ -26,6 +26,7 @@ from replicode.codegen.runtime.kernel import (
     ranking_slope,
 )
 from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import product, weighted_sum
 
 NORMAL_REACH = 8.5
 GUMBEL_REACH = (4.0, 40.0)
@@ -226,7 +227,7 @@ def _mixed_noise(x: Array, deviation: float, slope: float) -> Array:
             cdf = np.exp(-fall)
             density = slope * fall * cdf
             parts = cdf, density, slope * (fall - 1.0) * density
-        found[:, b] = [part @ weights for part in parts]
+        found[:, b] = [weighted_sum(part, weights) for part in parts]
     return found
 
 
@@ -310,7 +311,7 @@ def _own_moments(mu: Array, deviation: float, nu: float) -> Array:
             top = log.max(axis=1, keepdims=True)
             h = np.exp(log - top)
             total = h.sum(axis=1)
-            found[:, b] = top[:, 0] + np.log(total), (h @ xi) / total, (h @ (xi * xi - 1.0)) / total
+            found[:, b] = top[:, 0] + np.log(total), weighted_sum(h, xi) / total, weighted_sum(h, xi * xi - 1.0) / total
         step /= 2.0
         if np.abs(found - before).max() < 1e-11 * (1.0 + np.abs(found).max()) or step < 0.02:
             return found
@@ -346,7 +347,7 @@ class Sampled(NamedTuple):
 
     def at(self, w_chi: Array, xi: Array) -> Weight:
         """L times the softmax at token 0, and its logarithmic slopes in chi*."""
-        return softmax_weight(self.gain * w_chi + self.factor @ xi, self.nu)
+        return softmax_weight(self.gain * w_chi + product(self.factor, xi), self.nu)
 
 
 def softmax_weight(stars: Array, nu: float) -> Weight:

@@ -23,6 +23,7 @@ from replicode.codegen.runtime.kernel import (
     score_law,
 )
 from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.location import location_dimensions, location_of, teacher_weight
 from replicode.codegen.runtime.nodes import lattice, sobol
 
@@ -99,11 +100,11 @@ def _sigma_moments(m_k: float, q_k: float, setting: Setting, count: int, seed: i
     zeta, weights = _score_nodes(split + location_dimensions(setting), count, seed)
     total, mass = np.zeros(2), 0.0
     for b in _parts(weights.size):
-        chi = scale[:, None] * (frame @ zeta[:split, b])
+        chi = scale[:, None] * (product(frame, zeta[:split, b]))
         chi[0] += mean
         sigmas = sigma(chi, setting.params)
         here = weights[b] if location is None else weights[b] * location.value(chi, zeta[split:, b])
-        total += [sigmas[0] @ here, (sigmas * sigmas).sum(axis=0) @ here]
+        total += [weighted_sum(sigmas[0], here), weighted_sum((sigmas * sigmas).sum(axis=0), here)]
         mass += float(here.sum())
     return total / mass
 
@@ -119,8 +120,8 @@ def _one_token_moments(m_k: float, q_k: float, setting: Setting, zeta: Array, we
     sigmas = setting.kernel.sigma(chi, setting.params)
     first = weights if location is None else weights * location.value(chi, np.empty((0, weights.size)))
     squares = sigmas * sigmas
-    hidden = np.array([sigmas[0] @ first, squares[0] @ first]) / first.sum()
-    return np.asarray(hidden + np.array([0.0, squares[1:].sum(axis=0) @ weights]))
+    hidden = np.array([weighted_sum(sigmas[0], first), weighted_sum(squares[0], first)]) / first.sum()
+    return np.asarray(hidden + np.array([0.0, weighted_sum(squares[1:].sum(axis=0), weights)]))
 
 
 def population_averages(m_k: float, q_k: float, settings: Sequence[Setting], tol: float = 1e-13) -> PopulationAverages:
@@ -216,7 +217,7 @@ def _gaussian_risk(overlaps: Array, setting: Setting, tol: float) -> float:
         for b in _parts(weights.size):
             chi = scale[:, None] * zeta[:, b]
             chi[0] += mean
-            total += float(_risk_terms(overlaps, setting, chi) @ weights[b])
+            total += float(weighted_sum(_risk_terms(overlaps, setting, chi), weights[b]))
         return total
 
     count = 64 * 4 ** min(setting.tokens, 4)
@@ -255,7 +256,7 @@ def _added_by_cross_overlaps(overlaps: Array, setting: Setting, log2: int) -> fl
     weights = teacher_weight(stars, setting)
     flat = np.r_[overlaps[:4], np.zeros(3)]
     gap = _risk_terms(overlaps, setting, chi, stars) - _risk_terms(flat, setting, chi, stars)
-    return float(gap @ weights / weights.sum())
+    return float(weighted_sum(gap, weights) / weights.sum())
 
 
 @lru_cache(maxsize=8)

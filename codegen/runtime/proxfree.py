@@ -19,7 +19,7 @@ from replicode.codegen.runtime.kernel import (
     rates_from_moments,
 )
 from replicode.codegen.runtime.lengths import Setting
-from replicode.codegen.runtime.linear import pivots_of, product
+from replicode.codegen.runtime.linear import pivots_of, product, weighted_sum
 from replicode.codegen.runtime.location import Location, location_dimensions, location_of
 from replicode.codegen.runtime.nodes import Flips, lattice, lattice_size, level_count
 from replicode.codegen.runtime.prox import prox
@@ -58,11 +58,11 @@ class ScoreFrame(NamedTuple):
 
     def coordinates(self, w: Array) -> Array:
         """tau of a field, up to what the prox does not see."""
-        return np.asarray(self.inverse @ (w - self.origin[:, None]))
+        return product(self.inverse, w - self.origin[:, None])
 
     def field(self, tau: Array) -> Array:
         """w_chi at the coordinates tau."""
-        return np.asarray(self.law.score_mean[:, None] + self.law.score_factor @ tau)
+        return self.law.score_mean[:, None] + product(self.law.score_factor, tau)
 
 
 def frame_at(order: Array, setting: Setting) -> ScoreFrame:
@@ -126,7 +126,7 @@ class ProxFreePoints(NamedTuple):
         weights, local = self.weights, self.local
         moments = channel_moments(weights, self.deviation, self.w_z, self.y, *local.gains(), *self.slopes)
         folded = 0.0 if self.lowest.min() > 0.0 else np.abs(weights[self.lowest <= 0.0]).sum()
-        losses = weights @ local.value, weights @ local.residual_loss
+        losses = weighted_sum(local.value, weights), weighted_sum(local.residual_loss, weights)
         return np.concatenate([moments, [*losses, weights.sum(), folded]])
 
 
@@ -191,6 +191,11 @@ class ProxFreeChannel:
         score = self.zeta[: self.split]
         self.bare = self.weights * np.exp(0.5 * np.einsum("an,an->n", score, score))  # without the scores' density
 
+    @property
+    def work(self) -> float:
+        """One evaluation at every node."""
+        return float(self.setting.tokens * self.weights.size)
+
     def _points(self, order: Array, frame: ScoreFrame, b: slice) -> ProxFreePoints:
         """The nodes of a block with all that is known at them; weights are without the constant `_volume`."""
         u = self.center[:, None] + self.scale[:, None] * self.zeta[: self.split, b]
@@ -251,8 +256,8 @@ class ProxFreeChannel:
             weights = weights * frame.location.at(at.w_chi, zeta[self.last :]).value
             weights = weights / weights.sum()
         u = frame.coordinates(chi)
-        mean = u @ weights
-        self.center, self.scale = mean, np.sqrt(np.maximum((u * u) @ weights - mean * mean, 1e-4))
+        mean = weighted_sum(u, weights)
+        self.center, self.scale = mean, np.sqrt(np.maximum(weighted_sum(u * u, weights) - mean * mean, 1e-4))
         self.center[[axis for flip in symmetries(self.setting) for axis in flip if axis < self.split]] = 0.0
 
     def response(self, order: Array) -> Response:
@@ -263,6 +268,6 @@ class ProxFreeChannel:
             at = self._points(order, frame, b)
             here = Fields(frame.law.score_mean[:, None] + at.deviation, at.w_z, at.y)
             part = _response_integrands(order, self.setting, here, at.chi)
-            total += part @ np.where(at.lowest > 0.0, at.weights, 0.0)
+            total += weighted_sum(part, np.where(at.lowest > 0.0, at.weights, 0.0))
         total *= self._volume()
         return Response(total[:3], float(total[3]))

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import RATES, Averages, Channel, Ensemble, Ladder, ProxChannel, node_dimensions
+from replicode.codegen.runtime.channel import RATES, Averages, Channel, Ladder, ProxChannel, node_dimensions
 from replicode.codegen.runtime.fields import dimensions
-from replicode.codegen.runtime.fixedpoint import Converged, beside, iterate, polish
+from replicode.codegen.runtime.fixedpoint import Converged, beside
 from replicode.codegen.runtime.folds import FoldedChannel
 from replicode.codegen.runtime.gaps import GapChannel
 from replicode.codegen.runtime.hessian import second_rates
@@ -27,10 +27,14 @@ from replicode.codegen.runtime.proxfree import ProxFreeChannel, symmetries
 from replicode.codegen.runtime.states import (
     FINEST_GAPS,
     FOLD_WEIGHT,
+    LOG2_SOBOL,
     NEGLIGIBLE_FOLD,
-    SCRAMBLES,
+    NEXT_LEVEL,
+    _by_newton,
     _ensemble,
+    _ensemble_work,
     _errors,
+    _iterated,
     _level_error,
     _levels,
     _numbers,
@@ -43,6 +47,7 @@ LARGEST_TAKEN = 2e-3
 FELT_FOLD = 1e-7
 SMOOTH_ERROR = 1e-3
 COARSE_DEFECT = 0.02
+COARSE_STEPS = 100
 DIFFERENCE_STEP = 3e-2
 
 
@@ -78,8 +83,8 @@ def folded_state(start: Array, task: _Task) -> _State:
         return taken
     if _folds_do_not_matter(smooth, task):
         return smooth
-    cut = _levels(mixed_ladder(task.settings, _cut), smooth.last.order if smooth.converged else start, task)
-    cut = cut._replace(seen=[_shifted_rows(task)])
+    rows = mixed_ladder(task.settings, _cut)
+    cut = _levels(rows, smooth.last.order if smooth.converged else start, task)._replace(seen=[rows])
     found = [s for s in (cut, smooth, taken) if s.converged]
     return min(found, key=lambda s: s.error) if cut.converged else _jumping(smooth, start, task)
 
@@ -92,7 +97,9 @@ def _folds_do_not_matter(smooth: _State, task: _Task) -> bool:
 
 
 def _jumping(smooth: _State, start: Array, task: _Task) -> _State:
-    """The fixed point with a global prox, unless that without one is known better."""
+    """The fixed point with a global prox, unless that without one is known better, or good enough."""
+    if smooth.converged and not task.budget.affords(_ensemble_work(LOG2_SOBOL[0], task), smooth.error):
+        return smooth
     found = _ensemble(smooth.last.order if smooth.converged else start, task)
     if not smooth.converged:
         return found
@@ -106,7 +113,7 @@ def _folds_seen_to(smooth: _State, task: _Task) -> tuple[_State, _State]:
     mass = smooth.last.averages.folded_mass
     if not smooth.converged or mass >= LARGEST_TAKEN:
         return smooth, smooth
-    smooth = smooth._replace(seen=[_shifted_rows(task)] if mass > FELT_FOLD else smooth.seen)
+    smooth = smooth._replace(seen=[mixed(task.settings, _cut)] if mass > FELT_FOLD else smooth.seen)
     counted = _with_folds(smooth, task)
     felt = smooth.error < FOLD_WEIGHT * mass and task.tol < counted.error
     return _without_gaps(smooth, task) if felt else counted, counted
@@ -126,19 +133,15 @@ def _without_gaps(state: _State, task: _Task) -> _State:
     order, iterations = state.last.order, state.iterations
     numbers = [_numbers(state.last, task)]
     for fineness in range(-1, FINEST_GAPS + 1):
-        found = polish(_less_gaps(channel, fineness, task), order, task.problem, near.newton, _residual_tolerance(task))
+        rows = _less_gaps(channel, fineness, task)
+        found = _by_newton(rows, order, near, task, _residual_tolerance(task))
         order, iterations = found.last.order, iterations + found.iterations
         numbers.append(_numbers(found.last, task))
         errors = _errors(found.last, near, slopes, task, gap + _level_error(numbers, channel.slack), 0.0)
-        if errors[0] <= task.tol:
+        if errors[0] <= task.tol or not task.budget.affords(3.0 * NEXT_LEVEL * rows.work, float(errors[0])):
             break
     method = state.method.replace(channel.name, GapChannel.name, 1)
     return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method)
-
-
-def _shifted_rows(task: _Task) -> Channel:
-    """Rows to see the response on where folds weigh: it is singular where they begin, so that shifts tell its error."""
-    return mixed(task.settings, lambda s: Ensemble([_cut(s, shift) for shift in range(SCRAMBLES)]))
 
 
 def _less_gaps(channel: Ladder, fineness: int, task: _Task) -> Channel:
@@ -161,9 +164,9 @@ def _cuttable(setting: Setting) -> bool:
     return not dimensions(setting)[0] or FoldedChannel.applies(setting)
 
 
-def _cut(setting: Setting, shift: int | None = None) -> Ladder:
+def _cut(setting: Setting) -> Ladder:
     """The folds cut out, where there are scores."""
-    return FoldedChannel(0, setting, shift) if dimensions(setting)[0] else _smooth(setting)
+    return FoldedChannel(0, setting) if dimensions(setting)[0] else _smooth(setting)
 
 
 def smooth_averages(order: Array, setting: Setting, count: float) -> Averages:
@@ -242,7 +245,7 @@ def smooth_branch(start: Array, known: Array, task: _Task) -> Converged:
     if task.dimensions <= LATTICE_DIMENSIONS:
         smooth = mixed_ladder(task.settings, _smooth)
         smooth.adapt(start)
-        found = iterate(smooth, start, task.problem, 1e-5, limit=100, known=known)
+        found = _iterated(smooth, start, task, 1e-5, COARSE_STEPS, known=known)
         defect = found.last.averages.folded_mass + abs(found.last.averages.mass - 1.0)
         if found.converged and defect < COARSE_DEFECT and beside(found.last.order, known):
             return found
@@ -251,7 +254,7 @@ def smooth_branch(start: Array, known: Array, task: _Task) -> Converged:
 
 def coarse_branch(start: Array, known: Array | None, task: _Task, tol: float = 1e-5) -> Converged:
     """Where few nodes lead from a start."""
-    return iterate(mixed(task.settings, ROUTES.coarse), start, task.problem, tol, limit=100, known=known)
+    return _iterated(mixed(task.settings, ROUTES.coarse), start, task, tol, COARSE_STEPS, known=known)
 
 
 def coarse_prox(setting: Setting) -> Channel:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from replicode.codegen.writing import checked_file, write_picture
 from replicode.theory.errors import InputError, ReplicodeError
 from replicode.theory.lengths import lengths
 
@@ -41,6 +42,14 @@ def pyplot() -> Any:
     return plt
 
 
+def checked_picture(path: str | Path) -> Path:
+    """The path of a picture, after a look at its suffix and an attempt to write beside it."""
+    kinds = sorted(pyplot().Figure().canvas.get_supported_filetypes())
+    if Path(path).suffix[1:].lower() not in kinds:
+        raise InputError("output", str(path), f"a file whose name ends in .{', .'.join(kinds)}")
+    return checked_file(path)
+
+
 def style(plt: Any) -> AbstractContextManager[None]:
     """Settings for print: one serif family for text and mathematics, the same bytes on every run."""
     settings = {
@@ -64,15 +73,10 @@ def style(plt: Any) -> AbstractContextManager[None]:
 def save(plt: Any, figure: Any, folder: Path, stem: str) -> tuple[str, ...]:
     """The figure in every vector format, without a time stamp."""
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    paths = [folder / f"{stem}.{suffix}" for suffix in FORMATS]
     try:
-        for path, suffix in zip(paths, FORMATS):
-            figure.savefig(path, metadata=dates[suffix])
-    except OSError as problem:
-        raise InputError("output", str(folder), f"a folder that can be written ({problem.strerror})") from None
+        return tuple(str(write_picture(folder / f"{stem}.{s}", figure, metadata=dates[s])) for s in FORMATS)
     finally:
         plt.close(figure)
-    return tuple(map(str, paths))
 
 
 def signal(nu: float) -> str:

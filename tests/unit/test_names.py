@@ -29,8 +29,9 @@ def _sources(names, tokens):
     system = system_of(f"1 + {text}", tokens)
     ir = lower_length(system, tokens)
     printed = [kernel_function(k, system.activation.parameters, tokens, 0, None, ir.expansion) for k in ir.kernels]
-    source = "".join("\n".join([*printed, c_source(system) if tokens < 3 else ""]).split())  # lines may end elsewhere
-    return re.sub(r"\bparam_(\w+)", lambda found: f"param_{names.index(found[1])}", source)
+    source = "\n".join([*printed, c_source(system) if tokens < 3 else ""])
+    renamed = re.sub(r"\bparam_(\w+)", lambda found: f"param_{names.index(found[1])}", source)
+    return "".join(renamed.split())  # lines may end elsewhere
 
 
 @pytest.mark.parametrize("tokens", [2, 5])

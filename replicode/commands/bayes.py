@@ -1,0 +1,46 @@
+"""`replicode bayes`, at one alpha or over a range of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from replicode.commands import options
+from replicode.commands.verb import Verb, finish, show
+from replicode.theory.errors import InputError
+
+
+@click.command("bayes", cls=Verb)
+@options.task
+@options.tokens
+@options.nu
+@click.option("--alpha", required=True, help="Samples per dimension, or a range LO:HI to look for thresholds in.")
+@options.noise
+@options.digits
+@click.option("-o", "--output", default=None, help="With a range: the file to draw both branches to.")
+def command(alpha: str, output: str | None, **arguments: Any) -> None:
+    """The Bayes-optimal test risk at finite samples, with its branches; over a range of alpha, its thresholds."""
+    if ":" in alpha:
+        _over_range(options.ends("alpha", alpha), output, options.given(arguments))
+        return
+    if output is not None:
+        raise InputError("output", output, "nothing, unless --alpha is a range LO:HI")
+    from replicode.verbs.bayes import bayes
+
+    found = bayes(alpha=options.number("alpha", alpha, "a number or a range LO:HI"), **options.given(arguments))
+    show(found)
+
+
+def _over_range(ends: tuple[float, float], output: str | None, arguments: dict[str, Any]) -> None:
+    """Branches on a grid of the range, the thresholds in it, and a figure of both when asked for."""
+    from replicode.bayes_phase import RANGE_POINTS, bayes_branches, figure, thresholds
+    from replicode.figures.drawing import checked_picture
+
+    target = None if output is None else checked_picture(output)
+    marks = thresholds(**arguments, low=ends[0], high=ends[1])
+    step = (ends[1] - ends[0]) / (RANGE_POINTS - 1)
+    found = bayes_branches(**arguments, alphas=[ends[0] + step * i for i in range(RANGE_POINTS)])
+    drawn = None if target is None else figure(found, marks, target)
+    summary = {"thresholds": marks.as_dict(), "figure": drawn}
+    finish(found.as_dict() | summary, shown=summary)

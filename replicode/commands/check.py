@@ -1,0 +1,21 @@
+"""`replicode check`."""
+
+from __future__ import annotations
+
+import click
+
+from replicode.commands import options
+from replicode.commands.verb import Verb, finish
+
+
+@click.command("check", cls=Verb)
+@options.activation
+@options.task
+@options.any_tokens
+@options.param
+def command(activation: str, task: str, tokens: str | None, parameters: dict[str, float]) -> None:
+    """Symbolic properties of an activation, then the property suite."""
+    from replicode.verbs.check import as_text, check
+
+    found = check(activation, task, tokens, parameters)
+    finish(found.to_dict(), found.warnings, text=as_text(found), ok=found.ok)

@@ -1,0 +1,47 @@
+"""`replicode generate`."""
+
+from __future__ import annotations
+
+import click
+
+from replicode.commands import options
+from replicode.commands.verb import Verb, as_json, finish
+from replicode.theory.errors import InputError
+
+
+@click.command("generate", cls=Verb)
+@options.activation
+@options.task
+@options.tokens
+@click.option("-o", "--output", required=True, help="The file to write.")
+@options.param
+def command(activation: str, task: str, tokens: str, output: str, parameters: dict[str, float]) -> None:
+    """Write a standalone NumPy solver for an activation."""
+    from replicode.codegen.writing import checked_file, is_standard_output, write
+
+    target = checked_file(output)
+    printed = is_standard_output(target)
+    if printed and as_json():
+        raise InputError("output", output, "a file: with --json standard output is for the JSON object")
+    from replicode.asked import asked
+    from replicode.codegen.compiler import generate
+    from replicode.theory.lengths import lengths
+    from replicode.verbs.derive import derive
+
+    law = lengths(tokens)
+    system = derive(activation, task, law, parameters=parameters)
+    module = generate(system)
+    write(target, module.source)
+    if printed:
+        return
+    finish(
+        {
+            "path": str(target),
+            "signature": module.signature,
+            "activation": system.activation.text,
+            "task": system.task.text,
+            "tokens": law.fixed or str(law),
+            "operations": dict(module.operations),
+            "asked": asked(activation, task, law, parameters, output=output),
+        }
+    )

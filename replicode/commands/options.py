@@ -1,0 +1,126 @@
+"""The options that several verbs take, and how their text is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from replicode.theory.errors import InputError
+
+Option = Callable[[Any], Any]
+
+
+def together(*options: Option) -> Option:
+    """Several options as one."""
+
+    def apply(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return apply
+
+
+def number(name: str, text: str, allowed: str = "a number") -> float:
+    """The number that a text says, or an InputError."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(name, text, allowed) from None
+
+
+def numbers(name: str, text: str) -> list[float]:
+    """The numbers of a list separated by commas."""
+    return [number(name, part) for part in text.split(",")]
+
+
+def ends(name: str, text: str) -> tuple[float, float]:
+    """The two ends of a range LO:HI."""
+    low, _, high = text.partition(":")
+    return number(name, low, "the lower end of a range LO:HI"), number(name, high, "the upper end of a range LO:HI")
+
+
+def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that have a value; of the others the Python verb knows the default."""
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """An InputError unless the value is one of these."""
+    if value not in allowed:
+        raise InputError(name, value, " or ".join(allowed))
+
+
+def _whole_number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(name, text, "a whole number") from None
+
+
+def _parameters(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for text in texts:
+        name, _sign, value = text.partition("=")
+        try:
+            value_of, name = float(value), name.strip()
+        except ValueError:
+            raise InputError("param", text, "NAME=NUMBER, as in c=0.5") from None
+        if name in values:
+            raise InputError("param", text, f"one value of {name}: {values[name]:g} was given already")
+        values[name] = value_of
+    return values
+
+
+def _converted(read: Callable[[str, str], Any], flag: str, name: str, metavar: str, more: dict[str, Any]) -> Option:
+    def convert(_: click.Context, __: click.Parameter, text: str | None) -> Any:
+        return None if text is None else read(name, text)
+
+    return click.option(flag, name, callback=convert, metavar=metavar, **more)
+
+
+def real(flag: str, name: str, **more: Any) -> Option:
+    """An option whose value is a number."""
+    return _converted(number, flag, name, "NUMBER", more)
+
+
+def whole(flag: str, name: str, **more: Any) -> Option:
+    """An option whose value is a whole number."""
+    return _converted(_whole_number, flag, name, "INTEGER", more)
+
+
+activation = click.argument("activation")
+task = click.option("--task", default="spiked", show_default=True, help="spiked, max, or a log-weight in x and nu.")
+tokens = click.option("--tokens", required=True, help="Number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5.")
+any_tokens = click.option("--tokens", default=None, help="Number of tokens, or a distribution; symbolic when left out.")
+param = click.option("--param", "parameters", multiple=True, callback=_parameters, metavar="NAME=NUMBER")
+nu = real("--nu", "nu", required=True, help="Signal strength; inf where the limit exists.")
+noise = real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
+physics = together(
+    real("--alpha", "alpha", required=True, help="Samples per dimension."),
+    nu,
+    noise,
+    real("--lambda-k", "lambda_k", default="1", show_default=True),
+    real("--lambda-v", "lambda_v", default="1", show_default=True),
+    click.option("--init", default="informed", show_default=True, help="informed or random."),
+)
+digits = whole(
+    "--digits",
+    "digits",
+    default=None,
+    help="Absolute error asked for: 10^-digits; when left out, what is reached in a few seconds.",
+)
+dim = whole("--dim", "dim", default="400", show_default=True, help="Largest dimension; D/4, D/2 and D are trained.")
+
+
+def seeds(default: int) -> Option:
+    """The number of trainings."""
+    return whole("--seeds", "seeds", default=str(default), show_default=True, help="Trainings per dimension.")
+
+
+def folder(default: str, what: str) -> Option:
+    """The folder that a verb leaves its files in."""
+    text = f"The folder to leave {what} in."
+    return click.option("-o", "--output", default=default, show_default=True, help=text)

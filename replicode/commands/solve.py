@@ -1,0 +1,25 @@
+"""`replicode solve`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from replicode.commands import options
+from replicode.commands.verb import Verb, show
+
+
+@click.command("solve", cls=Verb)
+@options.activation
+@options.task
+@options.tokens
+@options.physics
+@options.digits
+@click.option("--backend", default="numpy", show_default=True, help="numpy, or fast: compiled loops (C compiler).")
+@options.param
+def command(activation: str, **arguments: Any) -> None:
+    """Solve the saddle-point equations: test risk, order parameters, error, stability."""
+    from replicode.verbs.solve import solve
+
+    show(solve(activation, **options.given(arguments)))

@@ -1,0 +1,120 @@
+"""What every verb shares: `--json` and `--debug`, what was asked, and how a result is printed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from replicode import __version__
+
+if TYPE_CHECKING:
+    from replicode.results import Result
+
+SCHEMA = 1
+_HERE = "replicode.commands"
+_UNSAID = ("warnings", "asked", "version")
+AS_JSON, DEBUG, ASKED = f"{_HERE}.json", f"{_HERE}.debug", f"{_HERE}.asked"
+
+
+def flag(name: str, key: str, text: str) -> click.Option:
+    """A switch that every verb takes; where it is set is noted in the context, for whoever prints."""
+
+    def note(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+        ctx.meta[key] = ctx.meta.get(key, False) or given
+
+    return click.Option([name], is_flag=True, is_eager=True, expose_value=False, callback=note, help=text)
+
+
+class Verb(click.Command):
+    """A command with the shared switches, which keeps what was asked for the results and the errors."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.params.append(flag("--json", AS_JSON, "One JSON object on standard output."))
+        self.params.append(flag("--debug", DEBUG, "Show the traceback of an error of ours."))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb."""
+        ctx.meta[ASKED] = {"command": self.name, **ctx.params}
+        return super().invoke(ctx)
+
+
+def as_json() -> bool:
+    """Whether JSON was asked for."""
+    return bool(click.get_current_context().meta.get(AS_JSON))
+
+
+def say(text: str) -> None:
+    """Progress, on standard error."""
+    click.echo(text, err=True)
+
+
+def finish(
+    result: Mapping[str, Any],
+    warnings: Sequence[str] = (),
+    *,
+    shown: Mapping[str, Any] | None = None,
+    text: str | None = None,
+    ok: bool | None = None,
+) -> None:
+    """Print a result with its warnings, and leave with status 1 where it is not `ok`: by default, where it warns.
+
+    People read `text`, or the part of the result that is `shown`; what was asked they know.
+    """
+    if as_json():
+        print_json(str(click.get_current_context().info_name), result)
+    elif text is not None:
+        click.echo(text)
+    else:
+        _print_lines({k: v for k, v in (result if shown is None else shown).items() if k not in _UNSAID})
+    for warning in warnings:
+        say(f"warning: {warning}")
+    if not (not warnings if ok is None else ok):
+        click.get_current_context().exit(1)
+
+
+def show(found: Result) -> None:
+    """Print what a Python verb found."""
+    finish(found.to_dict(), found.warnings, shown=found.shown(), ok=found.ok)
+
+
+def print_json(kind: str, result: Mapping[str, Any]) -> None:
+    """One object that names its schema, what was asked and by which version it was answered."""
+    asked = click.get_current_context().meta.get(ASKED, {}) | dict(result.get("asked", {}))
+    head = {"schema": f"replicode/{kind}/{SCHEMA}", "version": __version__, "asked": _as_typed(asked)}
+    click.echo(json.dumps(head | _finite({name: value for name, value in result.items() if name not in head})))
+
+
+def _as_typed(value: Any) -> Any:
+    """JSON-ready, an infinite argument as the user types it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return {k: _as_typed(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _finite(value: Any) -> Any:
+    """JSON-ready: numbers that are not finite become null."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {k: _finite(v) for k, v in value.items()}
+    return [_finite(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _print_lines(result: Mapping[str, Any], indent: str = "") -> None:
+    width = max((len(k) for k in result), default=0)
+    for key, value in result.items():
+        if isinstance(value, Mapping):
+            click.echo(f"{indent}{key}")
+            _print_lines(value, indent + "  ")
+        elif isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
+            for row in value:
+                click.echo(f"{indent}{key}")
+                _print_lines(row, indent + "  ")
+        else:
+            text = f"{value:.12g}" if isinstance(value, float) else str(value)
+            click.echo(f"{indent}{key:<{width}}  {text}")
