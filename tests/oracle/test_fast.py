@@ -118,7 +118,7 @@ def test_without_a_compiler(monkeypatch):
 
 
 def test_a_compiler_that_fails():
-    with pytest.raises(Refusal, match="the C compiler .* failed .*unknown type name"):
+    with pytest.raises(Refusal, match=r"the C compiler .* failed .*unknown type name"):
         replicode.codegen.fast.compiled("this is not C")
 
 
