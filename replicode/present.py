@@ -141,7 +141,7 @@ def population_derivation(system: PopulationSystem) -> Derivation:
     return _derivation(
         system,
         level="population",
-        tokens=system.tokens,
+        tokens=system.lengths and (system.lengths.fixed or str(system.lengths)),
         free_energy=risk.on_manifold,
         equations=equations,
         steps=steps,

@@ -103,13 +103,15 @@ _watches = threading.local()
 
 
 @contextlib.contextmanager
-def budget(step: str, seconds: float | None = None, megabytes: float | None = None) -> Iterator[None]:
+def budget(
+    step: str, seconds: float | None = None, megabytes: float | None = None, share: float = 1.0
+) -> Iterator[None]:
     """Refuse, naming the step, when what runs inside spends its processor time or memory; also a decorator.
 
-    Budgets nest: the outermost that is spent refuses.
+    A `share` is of the time that is allowed. Budgets nest: the outermost that is spent refuses.
     """
     allowed = (
-        _limit("REPLICODE_SECONDS", SECONDS) if seconds is None else seconds,
+        share * _limit("REPLICODE_SECONDS", SECONDS) if seconds is None else seconds,
         _limit("REPLICODE_MEGABYTES", MEGABYTES) if megabytes is None else megabytes,
     )
     outer: _Watch | None = getattr(_watches, "watch", None)

@@ -124,6 +124,8 @@ _NUMBERED = {
     "H": ("H_{%s}", "second derivative of the loss in the scores, tokens "),
     "C": ("C_{%s}", "second derivative of the loss in a score and a value field, tokens "),
     "E": ("E_{%s}", "second derivative of the loss in the value fields, tokens "),
+    "A_L": ("A_{L=%s}", "A where the number of tokens is "),
+    "B_L": ("B_{L=%s}", "B where the number of tokens is "),
 }
 
 
@@ -180,7 +182,7 @@ _PATTERNS = (
     (re.compile(r"([FPT])_(\d+)"), _abbreviation),
     (re.compile(r"(S|K|A|B|ax|bx|aw|bw)_(\d+)"), _staged),
     (re.compile(rf"({'|'.join(sorted(_OVERLAPS, key=len, reverse=True))})_([kv])"), _overlap),
-    (re.compile(r"(w_chi|sigma|x|w|z|H|C|E)_(\d+)"), _numbered),
+    (re.compile(r"(w_chi|sigma|A_L|B_L|x|w|z|H|C|E)_(\d+)"), _numbered),
     (re.compile(r"([wGt])_(chi|z)_(eps|l)"), _field),
     (re.compile(r"(theta|s)_([0ab])"), _source),
     (re.compile(r"avg_(.+)"), _averaged),

@@ -16,7 +16,7 @@ from replicode.theory.budget import budget
 from replicode.theory.closed import ClosedAverages, Overlaps, closed_averages
 from replicode.theory.domain import check_domain
 from replicode.theory.gaussian import FieldLaw
-from replicode.theory.limits import check_tokens
+from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.model import DEFAULT_MODEL, SIGMA, Block, Model
 from replicode.theory.nodes import L
 from replicode.theory.properties import properties
@@ -46,6 +46,18 @@ class PopulationRisk:
     idle: sp.Expr
     bias: sp.Expr
     on_manifold: sp.Expr
+    model: Model
+
+    @property
+    def best_value_overlap(self) -> sp.Expr:
+        """The m_v of the best v = m_v v*, on the manifold."""
+        m, q = self.model.values.m, self.model.values.q
+        return sp.solve(sp.diff(self.on_manifold.subs(q, m**2), m), m)[0]
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether chi_star is integrated out, the scores being Gaussian."""
+        return self.model.scores.teacher not in self.score_mean.free_symbols
 
 
 def token_covariance(chi: sp.Symbol, model: Model = DEFAULT_MODEL) -> FieldLaw:
@@ -86,6 +98,7 @@ def population_risk(setting: Task, model: Model = DEFAULT_MODEL) -> PopulationRi
         idle=idle_part,
         bias=idle_rate * idle.mean[0],
         on_manifold=manifold,
+        model=model,
     )
 
 
@@ -116,11 +129,15 @@ def _on_manifold(hidden: sp.Expr, idle: sp.Expr) -> sp.Expr:
 
 @dataclass(frozen=True)
 class PopulationSystem:
-    """All that is derived at population level: the risk of any estimator, and A and B where they have closed forms."""
+    """All that is derived at population level: the risk of any estimator, and A and B where they have closed forms.
+
+    Where the number of tokens varies, `averages` are over it too, with names A_L_n and B_L_n for what is not closed
+    at n tokens.
+    """
 
     activation: Activation
     task: Task
-    tokens: int | None
+    lengths: Lengths | None
     model: Model
     reductions: tuple[Reduction, ...]
     risk: PopulationRisk
@@ -131,16 +148,34 @@ class PopulationSystem:
 def derive_population(
     act: str | Activation,
     setting: str | Task = "spiked",
-    tokens: int | None = None,
+    tokens: Tokens | None = None,
     model: Model = DEFAULT_MODEL,
 ) -> PopulationSystem:
-    """The population level of an activation on any task."""
-    check_tokens(tokens)
-    act, setting = activation(act), task(setting)
-    check_domain(act, tokens)
+    """The population level of an activation on any task, at any, a given or a varying number of tokens."""
+    law = None if tokens is None else lengths(tokens)
+    act, setting = activation(act), task(setting).at(law)
+    for length in law.tokens if law else (None,):
+        check_domain(act, length)
     found = closed_averages(act, setting, Overlaps(model.scores.m, model.scores.q))
-    if tokens is not None:
-        a, b = (None if e is None else e.xreplace({L: sp.Integer(tokens)}) for e in (found.A, found.B))
-        found = ClosedAverages(a, b)
+    if law is not None:
+        found = ClosedAverages(over_lengths(found.A, A, law), over_lengths(found.B, B, law))
     risk = population_risk(setting, model)
-    return PopulationSystem(act, setting, tokens, model, reductions(properties(act)), risk, found)
+    return PopulationSystem(act, setting, law, model, reductions(properties(act)), risk, found)
+
+
+def over_lengths(closed: sp.Expr | None, average: sp.Symbol, law: Lengths) -> sp.Expr | None:
+    """A closed average in L, averaged over the lengths; each by its name where it is not closed and they vary."""
+    if law.fixed is not None:
+        return None if closed is None else closed.xreplace({L: sp.Integer(law.fixed)})
+    parts = [at_length(average, n) if closed is None else closed.xreplace({L: sp.Integer(n)}) for n in law.tokens]
+    return sp.Add(*[p * e for p, e in zip(probabilities(law), parts, strict=True)])
+
+
+def at_length(average: sp.Symbol, tokens: int) -> sp.Symbol:
+    """The name of A or B at one of several numbers of tokens."""
+    return sp.Symbol(f"{average.name}_L_{tokens}", real=True)
+
+
+def probabilities(law: Lengths) -> tuple[sp.Rational, ...]:
+    """P(L) as typed."""
+    return tuple(sp.Rational(repr(p)) for p in law.weights)

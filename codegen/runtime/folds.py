@@ -17,6 +17,7 @@ from replicode.codegen.runtime.onsets import LINE_REACH, Lines
 from replicode.codegen.runtime.proxfree import even_values, frame_at
 from replicode.codegen.runtime.rows import _Rows, row_blocks
 
+ROW_WORK = 4.0
 LINE_SHIFTS = 8
 LINE_SPACING = 1.5
 WIDER = 1.6  # in each further dimension
@@ -36,6 +37,11 @@ class FoldedChannel:
         dim = dimensions(setting)[1]
         self.zeta, self.weights = lattice(dim, self.rows(dim, level), 500 + level, even_values(0, setting))
         self.count = self.columns(level)
+
+    @property
+    def work(self) -> float:
+        """A grid along each row, and rules between gaps."""
+        return float(ROW_WORK * self.setting.tokens * self.weights.size * self.count)
 
     @staticmethod
     def applies(setting: Setting) -> bool:

@@ -48,6 +48,11 @@ class GapChannel:
         self.taken, self.lost = np.zeros(MOMENTS + 4), 0.0
         self.taken_at: Array | None = None
 
+    @property
+    def work(self) -> float:
+        """That of the nodes, and a grid along each row."""
+        return self.smooth.work + float(self.setting.tokens * self.weights.size * self.count)
+
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters; folded masses seen by nodes and by rows should be much the same."""
         frame = frame_at(order, self.setting)

@@ -85,7 +85,7 @@ def _derivation(act: Activation, task: str | Task, law: Lengths | None, level: s
         shown = (law.fixed or str(law)) if law else None
         return present.bayes_derivation(act, derive_bayes(task_of(task).at(law)), shown)
     if level == "population":
-        return present.population_derivation(derive_population(act, task, law.fixed if law else None))
+        return present.population_derivation(derive_population(act, task, law))
     system = derive_system(act, task, law)
     return (
         present.stability_derivation(derive_stability(system)) if level == "stability" else present.derivation(system)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import sympy as sp
@@ -19,6 +20,7 @@ from replicode.codegen.population import Optimum, averager, bayes_gain, best
 from replicode.codegen.runtime.wording import told_apart
 from replicode.results import Result
 from replicode.theory.activation import Activation, ActivationLike, activation
+from replicode.theory.budget import BudgetSpent, budget
 from replicode.theory.closed import closed_averages, hard_averages
 from replicode.theory.domain import check_domain
 from replicode.theory.errors import InputError
@@ -32,6 +34,7 @@ from replicode.theory.task import Task, task
 
 USUAL_DIGITS = 8
 _LARGEST_NU = 1e4
+_CLOSED_SHARE = 0.25
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,20 +75,25 @@ def population(
     act, setting, distribution = activation(act, given_parameters(parameters, more)), _task(task), lengths(tokens)
     nu, noise = _checked_numbers(nu, noise, act.values)
     goal = accuracy(digits, USUAL_DIGITS)
-    check_domain(act)
     fixed = act.with_values()
-    bayes = bayes_gain(setting, nu, distribution)
-    condition = nishimori(fixed, setting)
-    if condition is not None and distribution.fixed is None and L in condition.a.free_symbols:
-        condition = None
-    if condition is not None:
-        found, method = _nishimori_point(condition, fixed, nu, bayes.gain, bayes.error), "Nishimori condition"
-    else:
-        averages, method = averager(fixed, setting, nu, distribution)
-        found = best(averages, fixed.parameters, {})
+    with budget("the population optimum"):
+        check_domain(act)
+        bayes = bayes_gain(setting, nu, distribution)
+        condition = nishimori(fixed, setting)
+        if condition is not None and distribution.fixed is None and L in condition.a.free_symbols:
+            condition = None
+        if condition is not None:
+            found, method = _nishimori_point(condition, fixed, nu, bayes.gain, bayes.error), "Nishimori condition"
+        else:
+            averages, method = averager(fixed, setting, nu, distribution)
+            found = best(averages, fixed.parameters, {})
     excess, error = 1.0 - found.gain, found.error + bayes.error
-    forms = _closed_forms(fixed, setting, nu, distribution)
-    closed, bounds = _closed_excess(fixed, setting, nu, distribution, found, condition is not None)
+    forms: tuple[str | None, str | None] = (None, None)
+    closed, bounds = None, dict[str, str]()
+    # The numbers stand without a closed form, and do not wait long for one.
+    with suppress(BudgetSpent), budget("the closed form", share=_CLOSED_SHARE):
+        forms = _closed_forms(fixed, setting, nu, distribution)
+        closed, bounds = _closed_excess(fixed, setting, nu, distribution, found, condition is not None)
     m_v = found.A / found.B
     return Population(
         excess_risk=excess,

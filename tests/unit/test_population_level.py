@@ -265,3 +265,46 @@ def test_derive_population_for_a_task_that_couples_the_scores():
     result = json.loads(found.stdout)
     assert sp.simplify(sp.sympify(result["equations"]["B"]) - L_ * (1 + sp.Symbol("q_k"))) == 0
     assert result["steps"]
+
+
+@pytest.mark.parametrize(
+    "text, values, excess", [("erf", {"c": 1.0}, 0.398120188695), ("relu(1 + x)", {}, 0.330874990248)]
+)
+def test_the_number_does_not_wait_for_a_closed_form(text, values, excess):
+    """Where |k| looks like the root of a fraction and no algebra shows it, as simplify tried to without end."""
+    result = population(text, tokens=2, nu=2.0, parameters=values)
+    assert abs(result.excess_risk - excess) < 1e-9 + result.error
+    assert result.closed_form is None
+
+
+def test_limits_that_take_long_are_left_out(monkeypatch):
+    monkeypatch.setattr("replicode.theory.optimum._STEPS", 100_000)
+    result = population("x**64", tokens=2, nu=2.0)
+    assert float(sp.sympify(result.closed_form).subs({L_: 2, NU_: 2})) == pytest.approx(result.excess_risk, abs=1e-12)
+
+
+def _derived(text, tokens):
+    arguments = ["derive", text, "--level", "population", "--tokens", tokens, "--json"]
+    return json.loads(CliRunner().invoke(main, arguments).stdout)
+
+
+def test_derive_population_averages_over_the_lengths():
+    mixed = _derived("linear", "1:0.25,3:0.75")
+    at = {n: _derived("linear", n)["equations"] for n in ("1", "3")}
+    assert mixed["tokens"] == "1:0.25,3:0.75"
+    for name in "AB":
+        expected = sp.sympify(at["1"][name]) / 4 + 3 * sp.sympify(at["3"][name]) / 4
+        assert sp.simplify(sp.sympify(mixed["equations"][name]) - expected) == 0
+
+
+def test_derive_population_names_the_averages_that_are_not_closed():
+    found = _derived("softmax", "1:0.2,2:0.8")
+    assert found["equations"]["A"] == "A_L_1/5 + 4*A_L_2/5"
+    assert found["symbols"]["A_L_2"] == "A where the number of tokens is 2"
+    step = next(s for s in found["steps"] if "P(L) = 1:0.2,2:0.8" in s["rule"])
+    assert sp.simplify(sp.sympify(step["lhs"]) - sp.sympify(step["rhs"])) == 0
+
+
+def test_a_weight_that_depends_on_a_varying_length_is_refused_at_population_level():
+    arguments = ["derive", "linear", "--task", "sqrt(nu)*x/L", "--level", "population", "--tokens", "1:0.5,2:0.5"]
+    assert CliRunner().invoke(main, arguments).exit_code == 1

@@ -17,11 +17,21 @@ from replicode.theory.chain.curvature import jacobian
 from replicode.theory.chain.fields import law, weight
 from replicode.theory.chain.replicas import gaussian_channel, matrices, prior, replicas
 from replicode.theory.chain.saddle import channel, conjugates, equations
+from replicode.theory.lengths import Lengths
 from replicode.theory.location import location
 from replicode.theory.model import NOISE
 from replicode.theory.notation import builtin
 from replicode.theory.optimum import best_value
-from replicode.theory.population import BIAS_IDLE, SIGMA_EPS, SIGMA_IDLE, A, B, PopulationSystem
+from replicode.theory.population import (
+    BIAS_IDLE,
+    SIGMA_EPS,
+    SIGMA_IDLE,
+    A,
+    B,
+    PopulationSystem,
+    at_length,
+    probabilities,
+)
 from replicode.theory.replica import Step
 from replicode.theory.saddle import SaddleSystem, joint_laws
 
@@ -67,6 +77,7 @@ def population_chain(system: PopulationSystem) -> tuple[Step, ...]:
             hidden + idle,
             risk.on_manifold.subs({A: SIGMA_EPS, B: SIGMA_EPS**2 + SIGMA_IDLE**2}),
         ),
+        *(_over_lengths(risk.on_manifold, system.lengths) if system.lengths and not system.lengths.fixed else ()),
         Step(
             "the best values are proportional to the teacher's: at q_v = m_v^2 = (A/B)^2",
             risk.on_manifold.subs({m: best.m_v, q: best.q_v}, simultaneous=True),
@@ -74,3 +85,18 @@ def population_chain(system: PopulationSystem) -> tuple[Step, ...]:
         ),
     ]
     return tuple(replace(s, part=part) for s in steps if s.lhs != s.rhs)
+
+
+def _over_lengths(risk: sp.Expr, law: Lengths) -> tuple[Step, ...]:
+    """The risk is linear in A and B, so that a varying number of tokens enters by their averages."""
+    parts = {s: [at_length(s, n) for n in law.tokens] for s in (A, B)}
+    chances = probabilities(law)
+    by_length = [risk.subs({A: a, B: b}) for a, b in zip(parts[A], parts[B], strict=True)]
+    averaged = {s: sp.Add(*[p * e for p, e in zip(chances, named)]) for s, named in parts.items()}
+    return (
+        Step(
+            f"the number of tokens is drawn with P(L) = {law}: its average falls on A and B",
+            sp.Add(*[p * e for p, e in zip(chances, by_length)]),
+            risk.subs(averaged),
+        ),
+    )

@@ -11,6 +11,7 @@ import sympy as sp
 from mpmath import mpf
 
 from replicode.theory.activation import Activation
+from replicode.theory.lengths import lengths
 from replicode.theory.model import Block
 from replicode.theory.nodes import X
 from replicode.validation.properties.averages import (
@@ -240,8 +241,9 @@ def _averages(module: ModuleType, setting: Any, order: Array) -> Any:
 
 def lengths_mix(of: Subject) -> Verdict:
     """With L drawn from P(L) every average is the mean over L of that at fixed L: E[F] = sum_L P(L) E_L[F]."""
-    shares: Sequence[tuple[int, float]] = ((1, 0.25), (2, 0.75))
-    mixture = of.modules(",".join(f"{n}:{p}" for n, p in shares))
+    law = lengths(of.mixture)
+    shares = tuple(zip(law.tokens, law.weights, strict=True))
+    mixture = of.modules(of.mixture)
     modules = [of.modules(n) for n, _ in shares]
     if mixture is None or any(m is None for m in modules) or X not in of.activation.expr.free_symbols:
         return not_applicable("no solver is generated for it, or sigma does not depend on the scores")

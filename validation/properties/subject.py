@@ -55,6 +55,7 @@ class Subject:
     variants: Callable[[Activation], ModuleType | None]
     model: Model = DEFAULT_MODEL
     seed: int = 1
+    mixture: str = "1:0.25,2:0.75"
 
     @cached_property
     def parameters(self) -> dict[str, float]:
@@ -171,6 +172,16 @@ def prepared(act: Activation, setting: Task, tokens: int | None, found: Analysis
 @lru_cache(maxsize=16)
 def _shared(setting: Task) -> SaddleSystem:
     return derive(Activation("constant", sp.S.One), setting, SUITE_TOKENS)
+
+
+def suited(law: Lengths | None) -> Lengths:
+    """The lengths at which the suite is run: those asked for, MOST_TOKENS at most."""
+    if law is None:
+        return lengths(SUITE_TOKENS)
+    shares: dict[int, float] = {}
+    for n, p in zip(law.tokens, law.weights, strict=True):
+        shares[min(n, MOST_TOKENS)] = shares.get(min(n, MOST_TOKENS), 0.0) + p
+    return Lengths(tuple(shares), tuple(shares.values()))
 
 
 def subject(act: Activation, setting: str | Task, tokens: int | None, found: Analysis) -> Subject:
