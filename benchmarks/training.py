@@ -16,7 +16,7 @@ from math import sqrt
 import numpy as np
 
 from benchmarks.timing import table
-from replicode.api import module_for
+from replicode.modules import module_for
 from replicode.validation.attention import objective
 from replicode.validation.methods import Lbfgs, relative_gradient_norm
 from replicode.validation.module import GeneratedAttention

@@ -20,8 +20,9 @@ from scipy import special
 
 from replicode.codegen.printer import numpy_source
 from replicode.theory.errors import Refusal
+from replicode.theory.language.functions import KINKED
 from replicode.theory.model import CHI_STAR, NU
-from replicode.theory.nodes import L, X, relu, step
+from replicode.theory.nodes import L, X
 from replicode.theory.sequence import InversePower, Product
 
 Array = NDArray[np.float64]
@@ -74,7 +75,7 @@ class Signed:
 def signed(expr: sp.Expr, symbols: tuple[sp.Symbol, ...]) -> Signed:
     """Compile sign and log |expr|, exponentials turned into their exponents."""
     sign, log = _sign_and_log(expr)
-    nodes = sorted(expr.atoms(sp.Abs, relu, step), key=sp.default_sort_key)
+    nodes = sorted(expr.atoms(*KINKED), key=sp.default_sort_key)
     slopes = [(n.args[0], sp.diff(n.args[0], X)) for n in nodes]
     kinks = [(a.subs(X, 0) / -slope) for a, slope in slopes if slope != 0 and X not in slope.free_symbols]
     return Signed(compiled(sign, symbols), compiled(log, symbols), tuple(compiled(k, symbols) for k in kinks))

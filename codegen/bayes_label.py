@@ -14,7 +14,7 @@ import numpy as np
 
 from replicode.codegen.averages import Array, Numeric, compiled
 from replicode.theory.bayes import GAP, SPREAD, BayesSystem
-from replicode.theory.model import NOISE, Q, V
+from replicode.theory.model import NOISE
 
 _REACH = 9.0
 _LABEL_STEP = 0.35
@@ -68,12 +68,12 @@ class LabelLaw:
     @staticmethod
     def of(system: BayesSystem) -> LabelLaw:
         """From the derived system."""
-        label, gap = system.label, (GAP, SPREAD)
-        variance = label.variance.subs(Q["v"], 1 - V["v"]).expand()
+        label, gap, v = system.label, (GAP, SPREAD), system.model.values.V
+        variance = label.variance.subs(system.model.values.q, 1 - v).expand()
         return LabelLaw(
             compiled(label.log_density, gap),
             compiled(label.slope, gap),
-            compiled(variance, (V["v"], NOISE)),
+            compiled(variance, (v, NOISE)),
             compiled(label.total, (NOISE,)),
         )
 

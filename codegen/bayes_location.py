@@ -18,7 +18,7 @@ from scipy import special
 from replicode.codegen.averages import Array, Signed, compiled, gauss_panels, signed
 from replicode.theory.bayes import THRESHOLD, W_CHI, BayesSystem
 from replicode.theory.errors import Refusal
-from replicode.theory.model import NU, Q, V
+from replicode.theory.model import NU
 from replicode.theory.nodes import L, X
 
 _REACH = 9.0
@@ -97,8 +97,8 @@ class HardTables:
             raise AssertionError("a task without a limit is refused")
         functions = (system.hard.below, system.hard.density)
         slopes = [sp.diff(f, W_CHI) for f in functions]
-        known = {Q["k"]: 1 - V["k"]}
-        self.functions = [compiled(f.subs(known), (THRESHOLD, W_CHI, V["k"])) for f in (*functions, *slopes)]
+        q, v = system.model.scores.q, system.model.scores.V
+        self.functions = [compiled(f.subs(q, 1 - v), (THRESHOLD, W_CHI, v)) for f in (*functions, *slopes)]
 
     def at(self, w: Array, V_k: float, tokens: int, fineness: float) -> OneToken:
         """On a trapezoid over all scores; products of many distribution functions are sharper."""

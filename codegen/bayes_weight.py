@@ -13,7 +13,7 @@ from replicode.codegen.averages import Array, compiled, gauss_panels, signed
 from replicode.codegen.bayes_label import Overlaps
 from replicode.theory.bayes import W_CHI, BayesSystem
 from replicode.theory.errors import Refusal
-from replicode.theory.model import NU, Q
+from replicode.theory.model import NU
 from replicode.theory.nodes import X
 
 _SCAN = np.linspace(-60.0, 60.0, 24001)
@@ -36,7 +36,7 @@ class OwnWeight:
             mean, variance = (float(compiled(e, (NU,))(nu)) for e in system.task.hidden_score())
             if not (variance > 0.0 and np.isfinite(mean)):
                 raise Refusal(f"at nu = {nu} the weight of the task has no finite average")
-            arguments = (W_CHI, NU, Q["k"])
+            arguments = (W_CHI, NU, system.model.scores.q)
             self.prior, self.prior_slope = (
                 compiled(e, arguments) for e in (system.prior, sp.diff(system.prior, W_CHI))
             )

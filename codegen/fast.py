@@ -24,31 +24,16 @@ from replicode.codegen.emit import EXPANSION, channel_monomials, first_token, st
 from replicode.codegen.ir import Kernel, Output
 from replicode.codegen.lower import lower, parameter_symbol
 from replicode.codegen.native import FLAGS, compiler
-from replicode.codegen.printer import NumpyPrinter
+from replicode.codegen.printer import NumpyPrinter, identifier
 from replicode.codegen.unrolled import UNROLLED_TOKENS, StraightLine, row_symbol, unrolled
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.language.functions import BY_NODE
 from replicode.theory.saddle import SaddleSystem
 from replicode.theory.tokens import Definition, OuterProducts
 
 COMPILE_SECONDS = 120.0
 _CAPTURED: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
 KERNELS = ("loss", "gradient", "hessian", EXPANSION, "curvatures")
-_FUNCTIONS = {
-    "exp": "exp({})",
-    "log": "log({})",
-    "tanh": "tanh({})",
-    "cos": "cos({})",
-    "sin": "sin({})",
-    "Abs": "fabs({})",
-    "erf": "erf({})",
-    "erfc": "erfc({})",
-    "sigmoid": "sigmoid({})",
-    "softplus": "softplus({})",
-    "relu": "greater({}, 0.0)",
-    "step": "step({})",
-    "sign": "sign({})",
-    "softplus_mantissa": "softplus_mantissa({})",
-}
 
 
 class CPrinter(NumpyPrinter):
@@ -59,15 +44,18 @@ class CPrinter(NumpyPrinter):
         self.vectors, self.index = set(vectors), index
 
     def _print_Symbol(self, expr: sp.Symbol) -> str:
-        return f"{expr.name}[{self.index}]" if expr in self.vectors else str(expr.name)
+        name = identifier(expr.name)
+        return f"{name}[{self.index}]" if expr in self.vectors else name
 
     def _print_Function(self, expr: sp.Expr) -> str:
-        name = type(expr).__name__
-        if name not in _FUNCTIONS:
-            raise InputError("backend", "fast", f"numpy for this activation: {name} has no compiled form")
-        return _FUNCTIONS[name].format(self._print(expr.args[0]))
+        text = BY_NODE[type(expr)].c if type(expr) in BY_NODE else None
+        if text is None:
+            raise InputError(
+                "backend", "fast", f"numpy for this activation: {type(expr).__name__} has no compiled form"
+            )
+        return text.format(self._print(expr.args[0]))
 
-    _print_Abs = _print_ExpBase = _print_log = _print_erfc_mantissa = _print_Function
+    _print_Abs = _print_ExpBase = _print_log = _print_Function
 
     def _print_Max(self, expr: sp.Expr) -> str:
         return str(reduce(lambda left, right: f"greater({left}, {right})", map(self._print, expr.args)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.abc import InspectLoader
 from importlib.util import module_from_spec, spec_from_loader
-from types import ModuleType
+from types import CodeType, ModuleType
 
 
 class _SourceLoader(InspectLoader):
@@ -15,17 +15,29 @@ class _SourceLoader(InspectLoader):
         self.source = source
 
     def get_source(self, fullname: str) -> str:
-        """The source."""
+        """The source, for tracebacks and `inspect` too."""
         return self.source
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The code, under a file name of its own by which tracebacks find the source."""
+        return self.source_to_code(self.source, f"{fullname}.py")
 
 
 def load_source(source: str, name: str) -> ModuleType:
-    """The module that this generated source defines."""
+    """The module that this generated source defines; one that fails to run is not left behind."""
     loader = _SourceLoader(source)
     spec = spec_from_loader(name, loader)
     if spec is None:
         raise ImportError(name)
     module = module_from_spec(spec)
+    before = sys.modules.get(name)
     sys.modules[name] = module
-    loader.exec_module(module)
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
+        raise
     return module

@@ -17,7 +17,7 @@ from replicode.theory.activation import Activation, TokenForm
 from replicode.theory.channel import U
 from replicode.theory.errors import InputError
 from replicode.theory.kinks import piecewise
-from replicode.theory.model import RESIDUAL, V, Y
+from replicode.theory.model import Y
 from replicode.theory.nodes import L, W, X
 from replicode.theory.saddle import SaddleSystem, loss_derivatives
 from replicode.theory.tokens import Definition, StagedDerivatives, staged_derivatives
@@ -56,11 +56,11 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
     sums = stable.with_shifts(loss.value_definitions)
     gain = gain_definition(system)
     slopes = (*sums, gain, *_in_gain(gain, loss.gradient_definitions))
-    curved = (*slopes, *_in_gain(gain, _of_rank_one(gain, loss.hessian_definitions)))
+    curved = (*slopes, *_in_gain(gain, _of_rank_one(gain, loss.hessian_definitions, system.model.values.V)))
     value, *gains = field_outputs(system, stable)
     slope = Output("slope", loss.gradient_x)
     curvature = Output("curvature", loss.hessian_xx, symmetric=True)
-    fields = (X, W), (Y, V["v"])
+    fields = (X, W), (Y, system.model.values.V)
     kernels = [
         sigma_kernel(stable),
         pullback_kernel(stable),
@@ -117,7 +117,7 @@ def field_outputs(system: SaddleSystem, stable: StableForm) -> list[Output]:
         Output("value", shorter(gain, system.values.envelope)),
         Output("sigmas", stable.form.f),
         Output("gain", GAIN),
-        Output("residual_loss", shorter(gain, system.model.loss.subs(RESIDUAL, system.values.residual))),
+        Output("residual_loss", shorter(gain, system.values.loss)),
     ]
 
 
@@ -127,7 +127,7 @@ def _in_gain(gain: Definition, definitions: Sequence[Definition]) -> tuple[Defin
     )
 
 
-def _of_rank_one(gain: Definition, definitions: Sequence[Definition]) -> tuple[Definition, ...]:
+def _of_rank_one(gain: Definition, definitions: Sequence[Definition], v: sp.Symbol) -> tuple[Definition, ...]:
     """Second derivatives in the token sums as multiples of one of them, where the multiples are known by the gain.
 
     The loss is a square over a sum: these derivatives have rank one, and what they multiply has a common factor.
@@ -137,7 +137,7 @@ def _of_rank_one(gain: Definition, definitions: Sequence[Definition]) -> tuple[D
     if first is None:
         return tuple(definitions)
     ratios = {s: shorter(gain, sp.cancel(e / scalars[first])) for s, e in scalars.items() if s != first}
-    known = {s: first * r for s, r in ratios.items() if r.free_symbols <= {gain.symbol, V["v"]}}
+    known = {s: first * r for s, r in ratios.items() if r.free_symbols <= {gain.symbol, v}}
     return tuple(
         Definition(d.symbol, d.kind, sp.factor_terms(d.expr.xreplace(known)) if d.kind == "token" else d.expr)
         for d in definitions

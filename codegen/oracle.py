@@ -13,65 +13,20 @@ import sympy as sp
 from mpmath import mpf
 
 from replicode.codegen.ir import Kernel
-from replicode.theory.nodes import (
-    erfc,
-    erfc_mantissa,
-    erfcx,
-    ierfcx,
-    log_ndtr,
-    relu,
-    sigmoid,
-    softplus,
-    softplus_mantissa,
-    step,
-    tanh,
-)
+from replicode.theory.language.functions import BY_NODE
 from replicode.theory.tokens import OuterProducts
 
 Scalars = Mapping[sp.Symbol, mpf]
 Tokens = Mapping[sp.Symbol, Sequence[mpf]]
 
 
-def _ierfcx(u: mpf, order: mpf) -> mpf:
-    """exp(u^2) i^n erfc(u) by its recurrence, with digits to spare for the cancellation in it."""
-    with mpmath.workdps(mpmath.mp.dps + 40):
-        before, last = 2 / mpmath.sqrt(mpmath.pi), mpmath.exp(u * u) * mpmath.erfc(u)
-        for n in range(1, int(order) + 1):
-            before, last = last, (before - 2 * u * last) / (2 * n)
-    return +last
-
-
-def _log_ndtr(u: mpf) -> mpf:
-    tail = mpmath.erfc(abs(u) / mpmath.sqrt(2)) / 2
-    return mpmath.log(tail) if u < 0 else mpmath.log1p(-tail)
-
-
 _FUNCTIONS: dict[type[sp.Basic], Callable[..., mpf]] = {
+    **{node: record.evaluator() for node, record in BY_NODE.items()},
     sp.Add: lambda *terms: mpmath.fsum(terms),
     sp.Mul: lambda *factors: mpmath.fprod(factors),
     sp.Pow: mpmath.power,
-    sp.exp: mpmath.exp,
-    sp.log: mpmath.log,
-    sp.tanh: mpmath.tanh,
-    sp.cos: mpmath.cos,
-    sp.sin: mpmath.sin,
-    sp.erf: mpmath.erf,
-    sp.erfc: mpmath.erfc,
-    sp.Abs: abs,
-    sp.sign: mpmath.sign,
     sp.Max: max,
     sp.Min: min,
-    sigmoid: lambda u: 1 / (1 + mpmath.exp(-u)),
-    softplus: lambda u: mpmath.log1p(mpmath.exp(u)),
-    relu: lambda u: max(u, mpf(0)),
-    step: lambda u: mpf(1) if u > 0 else mpf(0),
-    erfc: mpmath.erfc,
-    tanh: mpmath.tanh,
-    erfcx: lambda u: _ierfcx(u, mpf(0)),
-    ierfcx: _ierfcx,
-    log_ndtr: _log_ndtr,
-    softplus_mantissa: lambda u: mpmath.log1p(mpmath.exp(u)) * mpmath.exp(-min(u, mpf(0))),
-    erfc_mantissa: lambda u, n: _ierfcx(u, n) * mpmath.exp(-(min(u, mpf(0)) ** 2)),
 }
 
 

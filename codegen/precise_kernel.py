@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
-from functools import reduce
+from functools import cache, partial, reduce
 from typing import Any
 
 import mpmath
@@ -21,13 +21,12 @@ from mpmath import mpf
 from scipy import special
 
 from replicode.codegen.ir import Kernel
+from replicode.theory.language.functions import BY_NODE, Function
 from replicode.theory.tokens import OuterProducts
 
 Number = Any
 Functions = Mapping[str, Callable[..., Number]]
-_RECURRENCE_DIGITS = 40
 _UNROLLED_POWERS = 4
-_FAR = 9.0
 
 
 @dataclass(frozen=True)
@@ -43,64 +42,64 @@ class Numbers:
 
 def mpmath_numbers() -> Numbers:
     """The numbers of mpmath."""
-    names = ("exp", "log", "log1p", "sqrt", "tanh", "sin", "cos", "erf", "erfc")
-    primitives = {name: getattr(mpmath, name) for name in names}
-    return Numbers("mpmath", mpf, mpf, _mpmath_digits, _functions(primitives, lambda: +mpmath.pi, _mpmath_digits))
+    return Numbers("mpmath", mpf, mpf, _mpmath_digits, _functions(mpmath))
 
 
 def decimal_numbers() -> Numbers:
-    """The decimals of the standard library; functions that it lacks are taken from mpmath."""
-    primitives: dict[str, Callable[..., Number]] = {
-        "exp": Decimal.exp,
-        "log": Decimal.ln,
-        "log1p": _log1p,
-        "sqrt": Decimal.sqrt,
-        "tanh": lambda u: 1 - 2 / (1 + (2 * u).exp()),
-    }
-    primitives |= {name: _borrowed(getattr(mpmath, name)) for name in ("sin", "cos", "erf", "erfc")}
-    functions = _functions(primitives, lambda: _to_decimal(+mpmath.pi), _decimal_digits)
-    return Numbers("decimal", _to_decimal, _from_decimal, _decimal_digits, functions)
+    """The decimals of the standard library."""
+    return Numbers("decimal", _to_decimal, _from_decimal, _decimal_digits, _functions(_Decimals()))
 
 
 def double_arrays() -> Numbers:
     """Arrays of doubles, a number for each node; they are read as their sum."""
     functions: dict[str, Callable[..., Number]] = {
-        "exp": np.exp,
-        "log": np.log,
-        "log1p": np.log1p,
+        **{node.__name__: partial(_array_function, record) for node, record in BY_NODE.items()},
         "sqrt": np.sqrt,
-        "tanh": np.tanh,
-        "sin": np.sin,
-        "cos": np.cos,
-        "erf": special.erf,
-        "erfc": special.erfc,
         "pi": lambda: np.pi,
-        "sigmoid": special.expit,
-        "softplus": lambda u: np.logaddexp(0.0, u),
-        "relu": lambda u: np.maximum(u, 0.0),
-        "step": lambda u: np.heaviside(u, 0.0),
-        "sign": np.sign,
-        "Abs": np.abs,
         "Max": lambda *u: reduce(np.maximum, u),
         "Min": lambda *u: reduce(np.minimum, u),
-        "erfcx": special.erfcx,
-        "ierfcx": _ierfcx_array,
-        "log_ndtr": special.log_ndtr,
-        "softplus_mantissa": lambda u: np.logaddexp(0.0, u) * np.exp(-np.minimum(u, 0.0)),
-        "erfc_mantissa": lambda u, n: _ierfcx_array(u, n) * np.exp(-(np.minimum(u, 0.0) ** 2)),
     }
     return Numbers("double", float, lambda a: mpf(float(np.sum(a))), _mpmath_digits, functions)
 
 
-def _ierfcx_array(u: Number, order: int) -> Number:
-    """exp(u^2) i^n erfc(u); for large u, where its recurrence cancels, by Tricomi's function."""
-    far = np.maximum(u, _FAR)
-    before, last = 2.0 / np.sqrt(np.pi), special.erfcx(u)
-    for n in range(1, int(order) + 1):
-        near = (before - 2.0 * u * last) / (2.0 * n)
-        tail = special.hyperu((n + 1) / 2, 0.5, far * far) / (2.0**n * np.sqrt(np.pi))
-        before, last = last, np.where(u > _FAR, tail, near)
-    return last
+def _array_function(record: Function, u: Number, *order: int) -> Number:
+    """A function at an array, by its NumPy source."""
+    return _compiled(record.numpy_text("u", *map(str, order)))(u)
+
+
+@cache
+def _compiled(source: str) -> Callable[[Number], Number]:
+    function: Callable[[Number], Number] = eval(f"lambda u: {source}", {"np": np, "special": special})
+    return function
+
+
+class _Decimals:
+    """Decimals under mpmath's names; functions that the standard library lacks are taken from mpmath."""
+
+    exp, log, sqrt, mpf = (staticmethod(f) for f in (Decimal.exp, Decimal.ln, Decimal.sqrt, Decimal))
+
+    @property
+    def pi(self) -> Decimal:
+        return _to_decimal(+mpmath.pi)
+
+    def __getattr__(self, name: str) -> Callable[[Decimal], Decimal]:
+        return _borrowed(getattr(mpmath, name))
+
+    @staticmethod
+    def workdps(digits: int) -> AbstractContextManager[None]:
+        return _decimal_digits(digits)
+
+    @staticmethod
+    def tanh(u: Decimal) -> Decimal:
+        return 1 - 2 / (1 + (2 * u).exp())
+
+    @staticmethod
+    def log1p(u: Decimal) -> Decimal:
+        """log(1 + u), the sum held to more digits where u is small."""
+        with localcontext() as context:
+            context.prec += max(0, -u.adjusted()) if u else 0
+            found = (1 + u).ln()
+        return +found
 
 
 @contextmanager
@@ -131,49 +130,10 @@ def _borrowed(function: Callable[[mpf], mpf]) -> Callable[[Decimal], Decimal]:
     return lambda u: _to_decimal(function(_from_decimal(u)))
 
 
-def _log1p(u: Decimal) -> Decimal:
-    """log(1 + u), the sum held to more digits where u is small."""
-    with localcontext() as context:
-        context.prec += max(0, -u.adjusted()) if u else 0
-        found = (1 + u).ln()
-    return +found
-
-
-def _functions(
-    base: Functions, pi: Callable[[], Number], working: Callable[[int], AbstractContextManager[None]]
-) -> dict[str, Callable[..., Number]]:
-    """All functions of a kernel by the names of their nodes, out of the primitive ones."""
-    exp, log1p, erfc, sqrt = (base[f] for f in ("exp", "log1p", "erfc", "sqrt"))
-
-    def ierfcx(u: Number, order: int) -> Number:
-        """exp(u^2) i^n erfc(u) by its recurrence, with digits to spare for the cancellation in it."""
-        with working(mpmath.mp.dps + _RECURRENCE_DIGITS):
-            before, last = 2 / sqrt(pi()), exp(u * u) * erfc(u)
-            for n in range(1, int(order) + 1):
-                before, last = last, (before - 2 * u * last) / (2 * n)
-        return +last
-
-    def log_ndtr(u: Number) -> Number:
-        tail = erfc(abs(u) / sqrt(u * 0 + 2)) / 2
-        return base["log"](tail) if u < 0 else log1p(-tail)
-
-    return {
-        **base,
-        "pi": pi,
-        "sigmoid": lambda u: 1 / (1 + exp(-u)),
-        "softplus": lambda u: log1p(exp(u)),
-        "relu": lambda u: max(u, 0 * u),
-        "step": lambda u: int(u > 0),
-        "sign": lambda u: int(u > 0) - int(u < 0),
-        "Abs": abs,
-        "Max": max,
-        "Min": min,
-        "erfcx": lambda u: exp(u * u) * erfc(u),
-        "ierfcx": ierfcx,
-        "log_ndtr": log_ndtr,
-        "softplus_mantissa": lambda u: log1p(exp(u)) * exp(-min(u, 0 * u)),
-        "erfc_mantissa": lambda u, n: ierfcx(u, n) * exp(-(min(u, 0 * u) ** 2)),
-    }
+def _functions(m: Any) -> dict[str, Callable[..., Number]]:
+    """All functions of a kernel by the names of their nodes, on the numbers of m."""
+    known = {node.__name__: record.evaluator(m) for node, record in BY_NODE.items()}
+    return {**known, "sqrt": m.sqrt, "pi": lambda: m.mpf(m.pi), "Max": max, "Min": min}
 
 
 @dataclass(frozen=True)

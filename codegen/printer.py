@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 from functools import reduce
 
@@ -9,30 +10,17 @@ import sympy as sp
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
-from replicode.theory.errors import Refusal
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.language.functions import BY_NODE
 
-_FUNCTIONS = {
-    "exp": "np.exp({})",
-    "log": "np.log({})",
-    "tanh": "np.tanh({})",
-    "cos": "np.cos({})",
-    "sin": "np.sin({})",
-    "Abs": "np.abs({})",
-    "erf": "special.erf({})",
-    "erfc": "special.erfc({})",
-    "sigmoid": "special.expit({})",
-    "softplus": "np.logaddexp(0.0, {})",
-    "relu": "np.maximum({}, 0.0)",
-    "step": "np.heaviside({}, 0.0)",
-    "sign": "np.sign({})",
-    "log_ndtr": "special.log_ndtr({})",
-    "erfcx": "special.erfcx({})",
-    "softplus_mantissa": (
-        "(np.maximum({0}, 0.0) + np.log1p(np.exp(-np.minimum(np.abs({0}), 690.0)))*np.exp(-np.clip({0}, -690.0, 0.0)))"
-    ),
-}
-_FAR = 9.0  # from here on the recurrence of the integrals of erfc cancels, and SciPy's hyperu is accurate
 _UNROLLED_POWERS = 4
+
+
+def identifier(name: str) -> str:
+    """The name, if it can be printed as one; nothing else reaches emitted code under the guise of a symbol."""
+    if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        raise InputError("symbol", name, "an identifier of ASCII letters, digits and underscores, no keyword")
+    return name
 
 
 class NumpyPrinter(StrPrinter):
@@ -46,11 +34,15 @@ class NumpyPrinter(StrPrinter):
         first = next((i for i, t in enumerate(terms) if not t.as_coeff_Mul()[0].is_negative), 0)
         return [terms[first], *terms[:first], *terms[first + 1 :]]
 
+    def _print_Symbol(self, expr: sp.Symbol) -> str:
+        return identifier(expr.name)
+
     def _print_Function(self, expr: sp.Expr) -> str:
-        name = type(expr).__name__
-        if name not in _FUNCTIONS:
-            raise TypeError(f"no NumPy form of {name}")
-        return _FUNCTIONS[name].format(self._print(expr.args[0]))
+        if type(expr) not in BY_NODE:
+            raise TypeError(f"no NumPy form of {type(expr).__name__}")
+        u, *order = expr.args
+        text = self.parenthesize(u, PRECEDENCE["Mul"]) if order else self._print(u)
+        return BY_NODE[type(expr)].numpy_text(text, *map(str, order))
 
     _print_Abs = _print_ExpBase = _print_log = _print_Function
 
@@ -61,16 +53,6 @@ class NumpyPrinter(StrPrinter):
     def _print_Min(self, expr: sp.Expr) -> str:
         texts = [self._print(a) for a in expr.args]
         return str(reduce(lambda left, right: f"np.minimum({left}, {right})", texts))
-
-    def _print_erfc_mantissa(self, expr: sp.Expr) -> str:
-        u, n = self.parenthesize(expr.args[0], PRECEDENCE["Mul"]), int(expr.args[1])
-        last = f"special.erfcx(np.maximum({u}, 0.0))*special.erfc(np.minimum({u}, 0.0))"
-        before = f"2.0*np.exp(-np.minimum({u}, 0.0)**2)/np.sqrt(np.pi)"
-        for k in range(1, n + 1):
-            near = f"({before} - 2.0*{u}*{last})/{2.0 * k}"
-            far = f"special.hyperu({(k + 1) / 2}, 0.5, np.maximum({u}, {_FAR})**2)/({2.0**k}*np.sqrt(np.pi))"
-            before, last = last, f"np.where({u} > {_FAR}, {far}, {near})"
-        return f"({last})"
 
     def _print_Pow(self, expr: sp.Pow, rational: bool = False) -> str:
         base, exponent = expr.as_base_exp() if not isinstance(expr, sp.exp) else (expr, sp.S.One)

@@ -10,9 +10,12 @@ from collections.abc import Callable
 
 import sympy as sp
 
-from replicode.theory.nodes import X, erfc, erfcx, log_ndtr, sigmoid, softplus, tanh
+from replicode.theory.language.functions import each
+from replicode.theory.nodes import X, erfc, erfcx, log_ndtr, sigmoid, softplus
 
 Rule = Callable[[sp.Expr], sp.Expr | None]
+
+_STABLE, _COMPLEMENTS = each("stable"), each("complements")
 
 
 def recognised(expr: sp.Expr) -> sp.Expr:
@@ -20,19 +23,12 @@ def recognised(expr: sp.Expr) -> sp.Expr:
     if X not in expr.free_symbols or not expr.args:
         return expr
     arguments = [recognised(a) for a in expr.args]
-    found = _own_node(expr.func, arguments)(*arguments)
+    found = _STABLE.get(expr.func, expr.func)(*arguments)
     for rule in _RULES:
         better = rule(found)
         if better is not None:
             return recognised(better)
     return found
-
-
-def _own_node(kind: type[sp.Expr], arguments: list[sp.Expr]) -> type[sp.Expr]:
-    """Our own node for a function of SymPy, where its rewriting or its derivative would cancel."""
-    if kind == sp.tanh and arguments[0].has(sp.exp):
-        return tanh
-    return erfc if kind == sp.erfc else kind
 
 
 def _free(expr: sp.Expr) -> bool:
@@ -139,16 +135,6 @@ def _multiple(w: sp.Expr, v: sp.Expr) -> int | None:
     """k when w - k v does not depend on x, k = 1, 2, ..."""
     k = sp.cancel(sp.diff(w, X) / sp.diff(v, X))
     return int(k) if k.is_Integer and k > 0 and _free(sp.expand(w - k * v)) else None
-
-
-# g(u) + p = q by the kind of g, as pairs (p, q).
-_COMPLEMENTS: dict[type[sp.Expr], Callable[[sp.Expr], list[tuple[sp.Expr, sp.Expr]]]] = {
-    sp.erf: lambda u: [(sp.S.One, erfc(-u)), (sp.S.NegativeOne, -erfc(u))],
-    erfc: lambda u: [(sp.Integer(-2), -erfc(-u)), (sp.S.NegativeOne, -sp.erf(u))],
-    sp.tanh: lambda u: [(sp.S.One, 2 * sigmoid(2 * u)), (sp.S.NegativeOne, -2 * sigmoid(-2 * u))],
-    sigmoid: lambda u: [(sp.S.NegativeOne, -sigmoid(-u)), (-sigmoid(-u), sp.tanh(u / 2))],
-    softplus: lambda u: [(-u, softplus(-u))],
-}
 
 
 def _complement(expr: sp.Expr) -> sp.Expr | None:

@@ -1,41 +1,21 @@
 """Log scales: every product is a bounded mantissa times one exponential.
 
-A positive function with exponential or Gaussian tails is exp(e(u)) r(u), e its log scale and r its mantissa (the table
-`_CARRIERS`). `scaled` finds an expression's log scale and takes sums in denominators, powers and logarithms relative to
+A positive function with exponential or Gaussian tails is exp(e(u)) r(u), e its log scale and r its mantissa, in its
+record. `scaled` finds an expression's log scale and takes sums in denominators, powers and logarithms relative to
 their largest term; `settled`, after differentiation, merges the scales of each product, so that what overflows meets
 what underflows in an exponent. Scales are `held`: the whole does not depend on them, hence no derivative sees them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import sympy as sp
 
-from replicode.theory.nodes import (
-    X,
-    erfc,
-    erfc_mantissa,
-    erfcx,
-    held,
-    ierfcx,
-    sigmoid,
-    softplus,
-    softplus_mantissa,
-    tanh,
-)
+from replicode.theory.language.functions import BY_NODE, Pair, each
+from replicode.theory.nodes import X, held, ierfcx
 
-Pair = tuple[sp.Expr, sp.Expr]
-
-_CARRIERS: dict[type[sp.Expr], Callable[..., Pair]] = {
-    sigmoid: lambda u: (sp.Min(u, 0), sigmoid(sp.Abs(u))),
-    softplus: lambda u: (sp.Min(u, 0), softplus_mantissa(u)),
-    erfc: lambda u: (-(sp.Max(u, 0) ** 2), erfc_mantissa(u, 0)),
-    erfcx: lambda u: (sp.Min(u, 0) ** 2, erfc_mantissa(u, 0)),
-    ierfcx: lambda u, n: (sp.Min(u, 0) ** 2, erfc_mantissa(u, n)),
-}
-_GROWING = (erfcx, ierfcx)
-_SATURATED = {sp.exp: 700, sigmoid: 700, sp.tanh: 700, tanh: 700, sp.erf: 340, erfc: 340, erfc_mantissa: 340}
+_CARRIERS = each("log_scale")
+_GROWING = tuple(node for node in _CARRIERS if BY_NODE[node].explosive)
+_SATURATED = each("saturation")
 
 
 def has_carriers(expr: sp.Expr) -> bool:

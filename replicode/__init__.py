@@ -7,8 +7,9 @@ sol = rc.solve(act, task="spiked", tokens=2, alpha=4, nu=2, noise=0.3)
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 __version__ = "0.1.0"
 
@@ -17,28 +18,22 @@ _HOMES = {
     "register": "replicode.theory.activation",
     "registered": "replicode.theory.activation",
     "Activation": "replicode.theory.activation",
+    "register_task": "replicode.theory.task",
     "Model": "replicode.theory.model",
     "InputError": "replicode.theory.errors",
     "Refusal": "replicode.theory.errors",
     "ReplicodeError": "replicode.theory.errors",
-    "derive": "replicode.api",
+    "Solution": "replicode.results",
     "generate": "replicode.codegen.emit",
-    "population": "replicode.population_level",
-    "bayes": "replicode.bayes_level",
     "figure": "replicode.figures",
-    "solve": "replicode.api",
-    "validate": "replicode.api",
+    **{verb: f"replicode.verbs.{verb}" for verb in ("derive", "check", "population", "bayes", "solve", "validate")},
 }
-__all__ = sorted(_HOMES)
+__all__ = sorted([*_HOMES, "__version__"])
 
-if TYPE_CHECKING:
-    from replicode.api import derive as derive
-    from replicode.api import solve as solve
-    from replicode.api import validate as validate
-    from replicode.bayes_level import bayes as bayes
+if _TYPE_CHECKING:
     from replicode.codegen.emit import generate as generate
     from replicode.figures import figure as figure
-    from replicode.population_level import population as population
+    from replicode.results import Solution as Solution
     from replicode.theory.activation import Activation as Activation
     from replicode.theory.activation import activation as activation
     from replicode.theory.activation import register as register
@@ -47,9 +42,20 @@ if TYPE_CHECKING:
     from replicode.theory.errors import Refusal as Refusal
     from replicode.theory.errors import ReplicodeError as ReplicodeError
     from replicode.theory.model import Model as Model
+    from replicode.theory.task import register_task as register_task
+    from replicode.verbs.bayes import bayes as bayes
+    from replicode.verbs.check import check as check
+    from replicode.verbs.derive import derive as derive
+    from replicode.verbs.population import population as population
+    from replicode.verbs.solve import solve as solve
+    from replicode.verbs.validate import validate as validate
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(_import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'replicode' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -12,13 +12,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from replicode.bayes_level import bayes_channel, check_alpha, equilibrium, is_hard
-from replicode.codegen.bayes import BayesChannel, Branch, branches
+from replicode.arguments import check_digits, positive
+from replicode.cache import cached
+from replicode.codegen.bayes import Branch, branches
 from replicode.codegen.writing import write_picture
+from replicode.content import task_content
 from replicode.figures.drawing import pyplot
 from replicode.theory.errors import InputError
-from replicode.theory.lengths import Lengths
+from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.task import Task
+from replicode.verbs.bayes import bayes_channel, equilibrium, is_hard
 
 SCAN = 17
 RANGE_POINTS = 25
@@ -84,9 +87,26 @@ class Thresholds:
         return asdict(self)
 
 
+class _Along:
+    """The branches at any alpha of one setting, each kept in the cache: an interrupted range goes on where it was."""
+
+    def __init__(self, task: str | Task, tokens: Tokens, nu: float, noise: float, accuracy: float) -> None:
+        self.channel, self.accuracy = bayes_channel(task, tokens, nu, noise), accuracy
+        self.key = task_content(task), repr(lengths(tokens)), float(nu), float(noise), accuracy
+
+    def branches(self, alpha: float) -> tuple[Branch, ...]:
+        """One branch, or an informed and an uninformed one."""
+
+        def build() -> dict[str, Any]:
+            found = branches(self.channel, alpha, self.accuracy)
+            return {"made_for": f"Bayes-optimal branches, alpha = {alpha:g}", "branches": [asdict(b) for b in found]}
+
+        return tuple(Branch(**b) for b in cached("branches", (*self.key, alpha), build)["branches"])
+
+
 def bayes_branches(
     task: str | Task,
-    tokens: int | str | Lengths,
+    tokens: Tokens,
     nu: float,
     noise: float,
     alphas: Sequence[float],
@@ -94,15 +114,13 @@ def bayes_branches(
     progress: Callable[[float], None] | None = None,
 ) -> BayesBranches:
     """All branches at every alpha."""
-    from replicode.api import check_digits
-
     tolerance = check_digits(digits)
     for alpha in alphas:
-        check_alpha(alpha)
-    channel = bayes_channel(task, tokens, nu, noise)
+        positive("alpha", alpha)
+    along = _Along(task, tokens, nu, noise, tolerance)
     points = []
     for alpha in alphas:
-        points.append(branches(channel, float(alpha), tolerance))
+        points.append(along.branches(float(alpha)))
         if progress is not None:
             progress(float(alpha))
     shown = task if isinstance(task, str) else task.text
@@ -111,7 +129,7 @@ def bayes_branches(
 
 def thresholds(
     task: str | Task,
-    tokens: int | str | Lengths,
+    tokens: Tokens,
     nu: float,
     noise: float,
     low: float,
@@ -121,16 +139,14 @@ def thresholds(
     scan: int = SCAN,
 ) -> Thresholds:
     """The thresholds between two values of alpha: a scan, then bisection wherever neighbours differ."""
-    from replicode.api import check_digits
-
     accuracy = check_digits(digits)
-    check_alpha(low)
-    check_alpha(high)
+    positive("alpha", low)
+    positive("alpha", high)
     if not low < high:
         raise InputError("alpha", (low, high), "a range whose lower end is below its upper one")
     if not tolerance > 0.0:
         raise InputError("tolerance", tolerance, "a positive number")
-    search = _Bisection(bayes_channel(task, tokens, nu, noise), accuracy, tolerance)
+    search = _Bisection(_Along(task, tokens, nu, noise, accuracy), tolerance)
     step = (high - low) / (scan - 1)
     scanned = [search.state(low + step * i) for i in range(scan)]
     for left, right in pairwise(scanned):
@@ -155,12 +171,12 @@ class _State:
 class _Bisection:
     """Changes of state along alpha, each between two values that are closer than the tolerance."""
 
-    def __init__(self, channel: BayesChannel, accuracy: float, tolerance: float) -> None:
-        self.channel, self.accuracy, self.tolerance = channel, accuracy, tolerance
+    def __init__(self, along: _Along, tolerance: float) -> None:
+        self.along, self.tolerance = along, tolerance
         self.changes: list[tuple[_State, _State]] = []
 
     def state(self, alpha: float) -> _State:
-        found = branches(self.channel, alpha, self.accuracy)
+        found = self.along.branches(alpha)
         uninformed = next(b for b in found if b.start == "uninformed")
         return _State(alpha, equilibrium(found).start if len(found) > 1 else _ONE, uninformed.q_v)
 
@@ -183,7 +199,7 @@ class _Bisection:
         return found[0] if found else None
 
 
-def figure(found: BayesBranches, marks: Thresholds | None, path: Path) -> Path:
+def figure(found: BayesBranches, marks: Thresholds | None, path: Path) -> str:
     """Test risk and free entropy of both branches against alpha, in a picture file."""
     plt = pyplot()
     drawn, (risk, entropy) = plt.subplots(2, 1, figsize=(6.0, 6.0), sharex=True, layout="constrained")
@@ -202,7 +218,7 @@ def figure(found: BayesBranches, marks: Thresholds | None, path: Path) -> Path:
     risk.set_title(rf"{found.task}, $L={found.tokens}$, $\nu={nu}$, $\Delta={found.noise:g}$")
     risk.legend(frameon=False)
     try:
-        return write_picture(path, drawn, dpi=150)
+        return str(write_picture(path, drawn, dpi=150))
     finally:
         plt.close(drawn)
 

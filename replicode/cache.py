@@ -1,35 +1,69 @@
 """The cache of derived systems and generated modules, by content, in the user's cache folder.
 
 An entry is one JSON file whose payload carries its own checksum; an entry that does not check out is rebuilt. Keys
-include the source of theory/ and codegen/, so that a changed program never meets an old entry.
+include the source of theory/ and codegen/ and the versions of what they run on, so that a changed program never meets
+an old entry. Entries are run as code: the folder is the user's own, and only files that nobody else could have written
+are read.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import hashlib
 import json
 import os
+import shutil
+import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from replicode import __version__
+
+MOST_BYTES = 512 * 2**20
+FOLDER_MODE = 0o700
+RUN_ON = ("sympy", "numpy", "scipy", "mpmath")
+ENTRIES = f"*-{'[0-9a-f]' * 64}.json"
+PARTIAL = "entry-*.partial"
+ABANDONED = 86400.0  # seconds after which a partial file has no writer any more
+
 
 def cache_folder() -> Path:
-    """REPLICODE_CACHE, or the user's cache folder."""
+    """REPLICODE_CACHE, or the user's cache folder, or a temporary one where the user has no home."""
     if chosen := os.environ.get("REPLICODE_CACHE"):
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or ("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
-    return Path(base).expanduser() / "replicode"
+    try:
+        return Path(base).expanduser() / "replicode"
+    except RuntimeError:
+        return _temporary_folder()
+
+
+@lru_cache(maxsize=1)
+def _temporary_folder() -> Path:
+    """A folder for this process alone."""
+    folder = Path(tempfile.mkdtemp(prefix="replicode-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _warn("not kept after this run: there is no home folder; REPLICODE_CACHE names one to keep it in")
+    return folder
+
+
+def _warn(problem: object) -> None:
+    print(f"warning: cache {problem}", file=sys.stderr)
 
 
 @lru_cache(maxsize=1)
 def program_digest() -> str:
-    """Hash of the source that derives and generates, and of the SymPy version that it runs on."""
-    digest = hashlib.sha256(_sympy_version().encode())
+    """Hash of the source that derives and generates, and of the versions that it runs on."""
+    versions = [__version__, *(f"{name} {version(name)}" for name in RUN_ON)]
+    digest = hashlib.sha256("\n".join(versions).encode())
     for package in ("replicode.theory", "replicode.codegen"):
         spec = find_spec(package)
         root = Path(str(spec.origin)).parent if spec else Path()
@@ -37,12 +71,6 @@ def program_digest() -> str:
             digest.update(str(path.relative_to(root)).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _sympy_version() -> str:
-    from importlib.metadata import version
-
-    return version("sympy")
 
 
 def cache_key(kind: str, *parts: object) -> str:
@@ -58,6 +86,9 @@ def cached(kind: str, parts: tuple[object, ...], build: Callable[[], dict[str, A
     if payload is None:
         payload = build()
         _write(path, payload)
+    else:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # the entries that are used are dropped last
     return payload
 
 
@@ -67,39 +98,89 @@ def _checksum(payload: dict[str, Any]) -> str:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        entry = json.loads(path.read_text(encoding="utf-8"))
+        entry = json.loads(_own_text(path))
         payload = entry["payload"]
         return payload if isinstance(payload, dict) and entry["checksum"] == _checksum(payload) else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _own_text(path: Path) -> str:
+    """The text of a file that this user owns and nobody else can write."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, encoding="utf-8") as stream:
+        if not _is_own(os.fstat(handle)):
+            raise PermissionError(path)
+        return stream.read()
+
+
+def _is_own(found: os.stat_result) -> bool:
+    """Whether a regular file is this user's, and writable by no other."""
+    if not stat.S_ISREG(found.st_mode):
+        return False
+    return not hasattr(os, "geteuid") or (found.st_uid == os.geteuid() and not found.st_mode & 0o022)
 
 
 def _write(path: Path, payload: dict[str, Any]) -> None:
     """Whole or not at all; a cache that can not be written is no reason to fail."""
     entry = json.dumps({"checksum": _checksum(payload), "payload": payload})
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(entry)
-        os.replace(partial, path)
+        _make_folder(path.parent)
+        handle, partial = tempfile.mkstemp(dir=path.parent, prefix="entry-", suffix=".partial")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(entry)
+            os.replace(partial, path)
+        except BaseException:
+            Path(partial).unlink(missing_ok=True)
+            raise
+        _trim(path.parent)
     except OSError as problem:
-        print(f"warning: cache not written: {problem}", file=sys.stderr)
+        _warn(f"not written: {problem}")
+
+
+def _make_folder(folder: Path) -> None:
+    """The folder for this user alone; one that REPLICODE_CACHE names is left as it is where it exists."""
+    folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+    if not os.environ.get("REPLICODE_CACHE") and folder.stat().st_mode & 0o077:
+        folder.chmod(FOLDER_MODE)
+
+
+def _trim(folder: Path) -> None:
+    """Drop what a killed process left half written, and the entries used longest ago beyond the size allowed."""
+    left = MOST_BYTES
+    for _, size, path in sorted(_files(folder, ENTRIES), reverse=True):
+        left -= size
+        if left < 0:
+            path.unlink(missing_ok=True)
+    for written, _, path in _files(folder, PARTIAL):
+        if written < time.time() - ABANDONED:
+            path.unlink(missing_ok=True)
+
+
+def _files(folder: Path, pattern: str) -> list[tuple[float, int, Path]]:
+    """When each file was last used, its size, and where it is."""
+    found = []
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):  # another process may have removed it
+            state = path.lstat()
+            found.append((state.st_mtime, state.st_size, path))
+    return found
 
 
 def entries() -> list[dict[str, Any]]:
     """What the cache holds: file name, size, what it was made for, and whether it is intact."""
     found = []
-    for path in sorted(cache_folder().glob("*.json")):
+    for _, size, path in sorted(_files(cache_folder(), ENTRIES), key=lambda f: f[2]):
         payload = _read(path)
         made_for = payload.get("made_for", "") if payload else ""
-        found.append({"file": path.name, "bytes": path.stat().st_size, "made_for": made_for, "intact": bool(payload)})
+        found.append({"file": path.name, "bytes": size, "made_for": made_for, "intact": bool(payload)})
     return found
 
 
 def clear() -> int:
     """Remove every entry; returns how many there were."""
-    paths = [*cache_folder().glob("*.json"), *cache_folder().glob("*.partial")]
+    paths = [path for pattern in (ENTRIES, PARTIAL) for _, _, path in _files(cache_folder(), pattern)]
     for path in paths:
         path.unlink(missing_ok=True)
     return len(paths)

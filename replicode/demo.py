@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from replicode.api import derivation_of, module_source, solve, validate
 from replicode.codegen.writing import checked_folder, write, write_picture
+from replicode.modules import module_source
+from replicode.verbs.derive import derivation_of
+from replicode.verbs.solve import solve
+from replicode.verbs.validate import validate
 
 ACTIVATIONS = {"softmax": "exp(x)/sum(exp(x))", "linear": "1 + x"}
 SETTING: dict[str, Any] = {"tokens": 2, "nu": 2.0, "noise": 0.3, "lambda_k": 1.0, "lambda_v": 1.0}
@@ -47,7 +50,7 @@ def _curve(name: str, text: str, say: Callable[[str], None]) -> dict[str, Any]:
     for alpha in TRAINED:
         say(f"{name}: training at alpha {alpha:g}")
         report = validate(text, alpha=alpha, dim=DIM, seeds=SEEDS, digits=DIGITS, **SETTING)
-        trained.append({"alpha": alpha, **report.as_dict()})
+        trained.append({"alpha": alpha, **report.to_dict()})
     return {"theory": theory, "trained": trained}
 
 

@@ -9,33 +9,36 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from mpmath import mpf, nint, nstr, workdps
+from mpmath import floor, isfinite, log10, mpf, nint, nstr, workdps
 
-from replicode.api import DOUBLE_DIGITS, FLOAT_DIGITS, call, derive
+from replicode.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
+from replicode.codegen.runtime.wording import told_apart
+from replicode.modules import call
 from replicode.theory.errors import Refusal
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import Activation
+    from replicode.theory.activation import ActivationLike
     from replicode.theory.lengths import Lengths
     from replicode.theory.task import Task
 
-_ROUGH = ("residual", "error", "replicon", "jump_weight", "folded_mass")
+_ROUGH = 3
 
 
 def precise_solution(
-    system: tuple[str | Activation, str | Task, Lengths],
+    system: tuple[ActivationLike, str | Task, Lengths],
     module: ModuleType,
     setting: Mapping[str, float],
     init: str,
     parameters: Mapping[str, float],
     digits: int,
-) -> Any:
-    """The module's Solution with numbers good to the digits asked for; floats as long as these hold them."""
+) -> dict[str, Any]:
+    """The fields of a Solution, with numbers good to the digits asked for; floats as long as these hold them."""
     from replicode.codegen.precise import GUARD, Physics, check_dimension, precise_saddle
     from replicode.codegen.precise_kernel import decimal_numbers
+    from replicode.verbs.derive import derive
 
     dimension = check_dimension(module, parameters)
-    rough = call(module.solve, **setting, init=init, tol=10.0**-DOUBLE_DIGITS, **parameters)
+    rough = call(module, "solve", **setting, init=init, tol=10.0**-DOUBLE_DIGITS, **parameters)
     if not rough.converged:
         raise Refusal(f"digits: no saddle point in double precision to start {digits} digits from: {rough.warnings[0]}")
     start = [rough.order_parameters[n] for n in module.ORDER_NAMES]
@@ -53,16 +56,25 @@ def precise_solution(
             "residual": found.residual,
             "error": found.error,
             "folded_mass": found.folded_mass,
+            "errors": {
+                **rough.errors,
+                **dict(zip(module.ORDER_NAMES, found.order_errors, strict=True)),
+                **dict(zip(module.CONJUGATE_NAMES, found.conjugate_errors, strict=True)),
+                "train_loss": found.train_error,
+                "energy": found.energy_error,
+            },
         }
     notes = [w for w in rough.warnings if not w.startswith("error:")]
     if not found.error <= mpf(10) ** -digits:
-        notes.insert(0, f"error: the bound {nstr(found.error, 2)} is above the 1e-{digits} asked for")
-    return rough._replace(
+        bound, asked = told_apart(float(found.error), 10.0**-digits)
+        notes.insert(0, f"error: the bound {bound} is above the {asked} asked for")
+    changed = {
         **(numbers if digits > FLOAT_DIGITS else _floats(numbers)),
-        iterations=rough.iterations + found.evaluations,
-        method=f"prox-free, {digits + GUARD} digits, lattice of {found.nodes} nodes in {dimension} dimensions",
-        warnings=tuple(notes),
-    )
+        "iterations": rough.iterations + found.evaluations,
+        "method": f"prox-free, {digits + GUARD} digits, lattice of {found.nodes} nodes in {dimension} dimensions",
+        "warnings": tuple(notes),
+    }
+    return {**rough._asdict(), **changed}
 
 
 def _floats(numbers: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,16 +82,35 @@ def _floats(numbers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_texts(fields: Mapping[str, Any], digits: int) -> dict[str, Any]:
-    """The fields of a Solution with every real number as text, decimals up to the digits asked for."""
+    """The fields of a Solution with every real number as text, to the digits that its own error allows.
+
+    What has no error of its own, the errors among it, is told to three digits; what is not finite is None.
+    """
+    errors = {**fields["errors"], "test_risk": fields["error"], "excess_risk": fields["error"]}
+    errors["bayes_risk"] = fields["bayes_error"]
+
+    def text(name: str, value: Any) -> Any:
+        if not isinstance(value, float | mpf):
+            return value
+        return _known(value, errors.get(name), digits) if isfinite(value) else None
+
     texts: dict[str, Any] = {}
     for name, value in fields.items():
-        if isinstance(value, dict):
-            texts[name] = as_texts(value, digits)
-        elif isinstance(value, float | mpf):
-            texts[name] = nstr(mpf(value), 3) if name in _ROUGH else _rounded(value, digits)
+        if name == "errors":
+            texts[name] = {n: _known(e, None, digits) if isfinite(e) else None for n, e in value.items()}
+        elif name in ("order_parameters", "conjugates"):
+            texts[name] = {n: text(n, v) for n, v in value.items()}
         else:
-            texts[name] = value
+            texts[name] = text(name, value)
     return texts
+
+
+def _known(value: mpf | float, error: mpf | float | None, digits: int) -> str:
+    """The value to as many places as are right to one unit in the last, at most those asked for."""
+    if error is None:
+        return str(nstr(mpf(value), _ROUGH))
+    places = digits if error == 0 else min(digits, int(floor(-log10(2 * mpf(error))))) if isfinite(error) else 0
+    return _rounded(value, places) if places > 0 else str(nstr(mpf(value), 1))
 
 
 def _rounded(value: mpf | float, digits: int) -> str:

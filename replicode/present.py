@@ -20,7 +20,7 @@ from replicode.theory.bayes_chain import bayes_chain, bayes_equations
 from replicode.theory.chain.activation import SIGMA_SIGMA, SIGMA_W
 from replicode.theory.chain.steps import population_chain
 from replicode.theory.channel import N, U
-from replicode.theory.model import BLOCKS, V
+from replicode.theory.language.functions import nodes_that
 from replicode.theory.nodes import L, TokenSum, X
 from replicode.theory.notation import is_plain, latex, meaning, parameter_symbols, tex, text
 from replicode.theory.optimum import excess_of
@@ -93,8 +93,9 @@ def derivation(system: SaddleSystem) -> Derivation:
 
 def stability_derivation(found: StabilitySystem) -> Derivation:
     """The derivation of the de Almeida-Thouless matrix."""
-    system, entries = found.system, [(a, b) for a in BLOCKS for b in BLOCKS]
-    equations = {f"T_{a}{b}": found.matrix[i] for i, (a, b) in enumerate(entries)} | {"replicon": found.replicon}
+    system, blocks = found.system, found.system.model.blocks
+    entries = [f"T_{a.name}{b.name}" for a in blocks for b in blocks]
+    equations = dict(zip(entries, found.matrix, strict=True)) | {"replicon": found.replicon}
     return _derivation(
         system,
         level="stability",
@@ -128,7 +129,7 @@ def population_derivation(system: PopulationSystem) -> Derivation:
     risk, closed = system.risk, {"A": system.averages.A, "B": system.averages.B}
     equations = {
         "risk": risk.on_manifold,
-        "excess_risk": excess_of(risk.on_manifold),
+        "excess_risk": excess_of(risk.on_manifold, system.model),
         **{name: expr for name, expr in closed.items() if expr is not None},
         "hidden_score_mean": risk.score_mean,
         "hidden_score_variance": risk.score_variance,
@@ -140,7 +141,7 @@ def population_derivation(system: PopulationSystem) -> Derivation:
     return _derivation(
         system,
         level="population",
-        tokens=system.tokens,
+        tokens=system.lengths and (system.lengths.fixed or str(system.lengths)),
         free_energy=risk.on_manifold,
         equations=equations,
         steps=steps,
@@ -160,7 +161,7 @@ def _derivation(system: SaddleSystem | PopulationSystem, **found: Any) -> Deriva
 
 def inverse_map(system: SaddleSystem) -> sp.Expr:
     """w_chi = chi + V_k grad loss at one token, all sums written out as TokenSum."""
-    expr = X + V["k"] * system.loss.gradient_x
+    expr = X + system.model.scores.V * system.loss.gradient_x
     for definition in reversed((*system.loss.value_definitions, *system.loss.gradient_definitions)):
         body = TokenSum(definition.expr) if definition.kind == "sum" else definition.expr
         expr = expr.xreplace({definition.symbol: body})
@@ -169,7 +170,7 @@ def inverse_map(system: SaddleSystem) -> sp.Expr:
 
 def prox_jacobian(system: SaddleSystem) -> Jacobian:
     """I + V_k Hessian of the loss away from kinks, diagonal plus outer products for any number of tokens."""
-    loss, v, block = system.loss, V["k"], system.loss.hessian_xx
+    loss, v, block = system.loss, system.model.scores.V, system.loss.hessian_xx
     names = {U: SIGMA_W, N: SIGMA_SIGMA, L: system.length}
 
     def shown(expr: sp.Expr) -> sp.Expr:
@@ -238,7 +239,7 @@ def symbols_of(shown: Mapping[str, Any], parameters: Iterable[str]) -> dict[str,
     return found
 
 
-_FUNCTIONS = ("sigmoid", "softplus", "relu", "step", "erfcx", "ierfcx", "log_ndtr")
+_FUNCTIONS = tuple(node.__name__ for node in nodes_that(lambda f: f.own))
 
 
 def _written(shown: Mapping[str, Any]) -> list[str]:

@@ -8,8 +8,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from replicode.api import call
 from replicode.codegen.writing import checked_folder, write
+from replicode.modules import module_for
+from replicode.theory.errors import InputError
+from replicode.theory.limits import given_parameters
 
 QUICK: dict[str, Any] = {"dim": 120, "seeds": 8, "digits": 3}
 QUICK_NUS, QUICK_LAMBDAS = (0.5, 2.0), (0.02, 0.2, 2.0)
@@ -25,15 +27,29 @@ def run(
     **arguments: Any,
 ) -> dict[str, Any]:
     """Solve and train over the grid; the warnings name the points called stable that disagree."""
-    from replicode.validation.discrepancy import figure, scan
+    from replicode.validation.discrepancy import check_scan, figure, scan
 
-    checked_folder(folder)
     if quick:
         arguments |= QUICK
         nus, lambdas = QUICK_NUS, QUICK_LAMBDAS
-    rows = call(
-        scan, activation=activation, nus=nus, lambdas=lambdas, path=folder / "trained.jsonl", say=say, **arguments
-    )
+    physics = ("alpha", "noise", "dim", "seeds", "digits")
+    check_scan(nus, lambdas, **{name: arguments[name] for name in physics if name in arguments})
+    checked_folder(folder)
+    given = given_parameters(arguments.pop("parameters", None), {})
+    module, _ = module_for(activation, arguments["task"], arguments["tokens"], given=given)
+    try:
+        rows = scan(
+            activation,
+            nus=nus,
+            lambdas=lambdas,
+            path=folder / "trained.jsonl",
+            say=say,
+            module=module,
+            parameters=given,
+            **arguments,
+        )
+    except module.ArgumentError as problem:
+        raise InputError(problem.argument, problem.value, problem.allowed) from None
     table = _table([row.as_dict() for row in rows], folder / "rows.csv")
     drawn = figure(rows, folder / "map.svg")
     parted = [r for r in rows if r.rs_stable and r.verdict == "disagrees"]

@@ -6,7 +6,7 @@ that patch one use `monkeypatch`, which takes it back.
 
 from functools import cache
 
-from replicode.api import module_for
+from replicode.modules import module_for
 
 
 @cache

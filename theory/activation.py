@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import sympy as sp
 
 from replicode.theory.errors import InputError
-from replicode.theory.language import parse, unparse
+from replicode.theory.language import check_names, parse, unparse
 from replicode.theory.limits import given_parameters
 from replicode.theory.nodes import L, TokenSum, X
-from replicode.theory.vector import function_expression
+from replicode.theory.registry import ACTIVATIONS, Registered
+from replicode.theory.vector import function_expression, sympy_expression
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ class Activation:
     expr: sp.Expr
     values: Mapping[str, float] = field(default_factory=dict)
     defaults: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_names(self.expr, "activation")
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -70,13 +75,19 @@ class Activation:
         return TokenForm(expr, tuple(sums))
 
 
+ActivationLike: TypeAlias = str | Activation | sp.Expr | Callable[..., object]
+
 _REGISTRY: dict[str, Activation] = {}
 
 
 def register(
-    name: str, definition: str | Callable[..., object], /, defaults: Mapping[str, float] | None = None, **more: float
+    name: str,
+    definition: str | sp.Expr | Callable[..., object],
+    /,
+    defaults: Mapping[str, float] | None = None,
+    **more: float,
 ) -> Activation:
-    """Register an activation under a name; `definition` is text of the language or a Python function.
+    """Register an activation under a name; `definition` is text of the language, SymPy, or a Python function.
 
     A function takes (x, sum, L), or one score, or the tuple of all scores and returns one expression per token.
     """
@@ -86,6 +97,8 @@ def register(
     act = Activation(name, _defined(definition), {}, known)
     if unknown := set(known) - set(act.parameters):
         raise InputError("defaults", sorted(unknown), f"the parameters {list(act.parameters)} of {act.text}")
+    content = definition if isinstance(definition, str) else sp.srepr(act.expr)
+    ACTIVATIONS[name] = Registered(content, tuple(sorted(known.items())))
     _REGISTRY[name] = act
     return act
 
@@ -95,19 +108,21 @@ def registered() -> tuple[str, ...]:
     return tuple(sorted(_REGISTRY))
 
 
-def activation(
-    spec: str | Activation | Callable[..., object], /, parameters: Mapping[str, float] | None = None, **more: float
-) -> Activation:
-    """A registered name, an expression of the language or a Python function, with values over the defaults."""
+def activation(spec: ActivationLike, /, parameters: Mapping[str, float] | None = None, **more: float) -> Activation:
+    """A registered name, an expression (text or SymPy) or a Python function, with values over the defaults."""
     values = given_parameters(parameters, more)
     if isinstance(spec, Activation):
         act = spec
     elif isinstance(spec, str) and spec in _REGISTRY:
         act = _REGISTRY[spec]
+    elif isinstance(spec, str):
+        act = Activation("expression", _parsed_activation(spec))
+    elif isinstance(spec, sp.Basic):
+        act = Activation("expression", _defined(spec))
     elif callable(spec):
         act = Activation("function", _defined(spec))
     else:
-        act = Activation("expression", _parsed_activation(spec))
+        raise InputError("activation", spec, "a registered name, an expression as text or SymPy, or a function")
     if unknown := set(values) - set(act.parameters):
         allowed = f"the parameters {list(act.parameters)} of {act.text}" if act.parameters else "no parameter"
         raise InputError("param", sorted(unknown), allowed)
@@ -116,31 +131,21 @@ def activation(
 
 def _parsed_activation(text: str) -> sp.Expr:
     """Parse text that is not a registered name; a lone unknown word is most likely a misspelt name."""
-    if isinstance(text, str) and text.isidentifier() and text not in ("x", "L", "pi"):
+    if text.isidentifier() and text not in ("x", "L", "pi"):
         raise InputError("activation", text, f"a registered name ({', '.join(registered())}) or an expression in x")
     return _defined(text)
 
 
-def _defined(definition: str | Callable[..., object]) -> sp.Expr:
-    """The expression that a text or a function defines."""
-    expr = function_expression(definition) if callable(definition) else parse(definition)
+def _defined(definition: str | sp.Expr | Callable[..., object]) -> sp.Expr:
+    """The expression that a text, SymPy's own or a function defines, always one of the language."""
+    if isinstance(definition, sp.Basic):
+        expr = sympy_expression(definition)
+    else:
+        expr = parse(definition) if isinstance(definition, str) else function_expression(definition)
     if sp.Symbol("nu", nonnegative=True) in expr.free_symbols:
         raise InputError("activation", unparse(expr), "an expression without nu, which is the task's signal strength")
     return expr
 
 
-for _name, _text, _defaults in (
-    ("softmax", "exp(x)/sum(exp(x))", {}),
-    ("linear", "1 + x", {}),
-    ("erf", "1 + erf(c + x)", {"c": 0.0}),
-    ("softplus", "softplus(x)/sum(softplus(x))", {}),
-    ("sigmoid", "sigmoid(x)", {}),
-    ("tanh", "tanh(x)", {}),
-    ("relu", "relu(x)", {}),
-    ("exp", "exp(x)", {}),
-    ("softmax1", "exp(x)/(1 + sum(exp(x)))", {}),
-    ("poly2", "(1 + x)**2/sum((1 + x)**2)", {}),
-    ("poly4", "(1 + x)**4/sum((1 + x)**4)", {}),
-    ("tempered", "exp(beta*x)/sum(exp(beta*x))", {"beta": 1.0}),
-):
-    register(_name, _text, _defaults)
+for _name, _known in tuple(ACTIVATIONS.items()):
+    register(_name, _known.content, dict(_known.defaults))

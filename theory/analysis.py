@@ -17,8 +17,11 @@ import sympy as sp
 from mpmath import mpf
 
 from replicode.theory.activation import Activation
+from replicode.theory.budget import budget
+from replicode.theory.expansion import expanded
 from replicode.theory.language import unparse
-from replicode.theory.nodes import TokenSum, X, relu, step
+from replicode.theory.language.functions import each
+from replicode.theory.nodes import TokenSum, X
 from replicode.theory.numeric import Program, Undefined, random_scores, shown
 from replicode.theory.properties import (
     DIGITS,
@@ -68,6 +71,7 @@ class Analysis:
     parameters: tuple[str, ...]
 
 
+@budget("analysing the activation")
 def analysis(act: Activation) -> Analysis:
     """The symbolic analysis, each statement confirmed by numbers."""
     found = properties(act)
@@ -157,18 +161,16 @@ def homogeneity(act: Activation) -> sp.Expr | None:
 
 
 def _scale_pulled_out(expr: sp.Expr, t: sp.Symbol) -> sp.Expr:
-    """relu(t u) = t relu(u), step(t u) = step(u) and |t u| = t |u|, for positive t."""
+    """f(t u) = t^d f(u) for positive t, as the records have it of relu, abs and step."""
 
     def pulled(arg: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
-        factored = sp.factor_terms(sp.expand(arg))
+        factored = sp.factor_terms(expanded(arg))
         outside, inside = factored.as_independent(*(arg.free_symbols - {t}), TokenSum, as_Add=False)
         return (outside, inside) if outside.is_positive else (sp.S.One, arg)
 
-    return (
-        expr.replace(relu, lambda u: pulled(u)[0] * relu(pulled(u)[1]))
-        .replace(step, lambda u: step(pulled(u)[1]))
-        .replace(sp.Abs, lambda u: pulled(u)[0] * sp.Abs(pulled(u)[1]))
-    )
+    for node, degree in each("degree").items():
+        expr = expr.replace(node, lambda u, f=node, d=degree: pulled(u)[0] ** d * f(pulled(u)[1]))
+    return expr
 
 
 def _apparent_degree(expr: sp.Expr) -> sp.Expr | None:

@@ -15,10 +15,11 @@ from functools import lru_cache
 import sympy as sp
 
 from replicode.theory.activation import Activation
+from replicode.theory.budget import budget
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.expectation import closed_form
 from replicode.theory.gaussian import FieldLaw
-from replicode.theory.model import ALPHA, BLOCKS, CHI_STAR, NOISE, QH, M, Q, V, Y, token_law
+from replicode.theory.model import ALPHA, CHI_STAR, DEFAULT_MODEL, NOISE, Model, Y
 from replicode.theory.nodes import X, step
 from replicode.theory.population import A
 from replicode.theory.properties import properties
@@ -30,7 +31,11 @@ W_CHI, W_Z = sp.Symbol("w_chi", real=True), sp.Symbol("w_z", real=True)
 SPREAD = sp.Symbol("V_y", positive=True)
 GAP = sp.Symbol("d", real=True)
 THRESHOLD = sp.Symbol("t", real=True)
-ENTROPY = sp.Function("ElogZ")(*[Q[b] for b in BLOCKS])
+
+
+def entropy_of(model: Model) -> sp.Expr:
+    """E[log Z], of which only the derivatives in the overlaps are known."""
+    return sp.Function("ElogZ")(*[b.q for b in model.blocks])
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ class BayesSystem:
     """
 
     task: Task
+    model: Model
     location: LocationWeight
     hard: HardLocation | None
     score_variance: sp.Expr
@@ -108,23 +114,25 @@ class BayesSystem:
         return self.label.variance
 
 
-def derive_bayes(setting: str | Task) -> BayesSystem:
-    """The Bayes-optimal system of a task."""
-    return _derived(task(setting))
+@budget("deriving the Bayes-optimal theory")
+def derive_bayes(setting: str | Task, model: Model = DEFAULT_MODEL) -> BayesSystem:
+    """The Bayes-optimal system of a task; of the model only the blocks, the label and the risk matter."""
+    return _derived(task(setting), model)
 
 
 @lru_cache(maxsize=32)
-def _derived(setting: Task) -> BayesSystem:
+def _derived(setting: Task, model: Model) -> BayesSystem:
     location = _location_weight(setting)
-    law = _matched_law()
+    law = _matched_law(model)
     score_variance = law.marginal(CHI_STAR, W_CHI).given(W_CHI).covariance[0, 0]
     label = _label_channel(law)
     prior = None if location.coupled else _log_average(setting, law)
     shown = label.log_density.xreplace({GAP: Y - W_Z})
-    entropy = _free_entropy()
-    update = {Q[b]: sp.solve(sp.diff(entropy, QH[b]), Q[b])[0] for b in BLOCKS}
+    entropy = _free_entropy(model)
+    update = {b.q: sp.solve(sp.diff(entropy, b.qh), b.q)[0] for b in model.blocks}
     return BayesSystem(
         task=setting,
+        model=model,
         location=location,
         hard=_hard_location(setting, law),
         score_variance=score_variance,
@@ -133,15 +141,15 @@ def _derived(setting: Task) -> BayesSystem:
         prior=prior,
         free_entropy=entropy,
         update=update,
-        risk=_risk(law),
-        revealed=_revealed(update, label),
+        risk=model.risk_factor() * _risk(law),
+        revealed=_revealed(update, label, model),
     )
 
 
-def _matched_law() -> FieldLaw:
+def _matched_law(model: Model) -> FieldLaw:
     """The law of one token's fields where the student's overlap with the teacher is its own: m = q."""
-    law = token_law(W_CHI, W_Z)
-    matched = {M[b]: Q[b] for b in BLOCKS}
+    law = model.token_law({model.scores.name: W_CHI, model.values.name: W_Z})
+    matched = {b.m: b.q for b in model.blocks}
     return FieldLaw(law.fields, law.mean, sp.ImmutableMatrix(law.covariance.subs(matched).applyfunc(sp.expand)))
 
 
@@ -204,20 +212,21 @@ def _risk(law: FieldLaw) -> sp.Expr:
     return sp.expand(moment[0, 0] - 2 * moment[0, 1] * A + moment[1, 1] * A)
 
 
-def _revealed(update: dict[sp.Symbol, sp.Expr], label: LabelChannel) -> Revealed:
+def _revealed(update: dict[sp.Symbol, sp.Expr], label: LabelChannel, model: Model) -> Revealed:
     """With the location told, qh_v = alpha E[slope^2] over the hidden token's gap alone."""
     square = closed_form(label.slope**2, ((GAP, sp.S.Zero, SPREAD),))
     if square is None:
         raise AssertionError("a Gaussian average of a square")
-    spread = label.variance.subs(Q["v"], 1 - V["v"])
-    image = sp.simplify(1 - update[Q["v"]].subs(QH["v"], ALPHA * square.subs(SPREAD, spread)))
-    roots = sp.solve(sp.numer(sp.together(V["v"] - image)), V["v"])
+    q, v = model.values.q, model.values.V
+    spread = label.variance.subs(q, 1 - v)
+    image = sp.simplify(1 - update[q].subs(model.values.qh, ALPHA * square.subs(SPREAD, spread)))
+    roots = sp.solve(sp.numer(sp.together(v - image)), v)
     (root,) = [r for r in roots if r.subs({ALPHA: 1, NOISE: 1}).is_positive]
-    contraction = sp.limit(sp.simplify(image.subs(NOISE, 0) / V["v"]), V["v"], 0)
+    contraction = sp.limit(sp.simplify(image.subs(NOISE, 0) / v), v, 0)
     return Revealed(root, contraction)
 
 
-def _free_entropy() -> sp.Expr:
+def _free_entropy(model: Model) -> sp.Expr:
     """Phi = sum_b [-q qh/2 + (qh - log(1 + qh))/2] + alpha E log Z: the prior is the Gaussian channel of strength qh.
 
     The evidence of theta* ~ N(0, 1) seen through B = qh theta* + sqrt(qh) xi is exp(B^2/(2 (1 + qh)))/sqrt(1 + qh), and
@@ -233,4 +242,4 @@ def _free_entropy() -> sp.Expr:
     if average is None:
         raise AssertionError("a Gaussian average of a square")
     prior = sp.simplify(average)
-    return sp.Add(*[-Q[b] * QH[b] / 2 + prior.subs(strength, QH[b]) for b in BLOCKS]) + ALPHA * ENTROPY
+    return sp.Add(*[-b.q * b.qh / 2 + prior.subs(strength, b.qh) for b in model.blocks]) + ALPHA * entropy_of(model)

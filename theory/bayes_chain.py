@@ -6,19 +6,18 @@ import sympy as sp
 
 from replicode.theory.bayes import GAP, SPREAD, W_CHI, BayesSystem
 from replicode.theory.expectation import closed_form
-from replicode.theory.model import ALPHA, BLOCKS, NOISE, QH, Q, V
+from replicode.theory.model import ALPHA, NOISE
 from replicode.theory.nodes import X
 from replicode.theory.notation import average
 from replicode.theory.population import A
 from replicode.theory.replica import Step
 
-SLOPES = {b: sp.Symbol(f"dlogZ_{b}", real=True) for b in BLOCKS}
-
 
 def bayes_equations(system: BayesSystem) -> dict[str, sp.Expr]:
     """The fixed point: overlaps from their conjugates, these from the gradients of log Z, and the test risk."""
     found = {q.name: e for q, e in system.update.items()}
-    found |= {QH[b].name: ALPHA * average([(SLOPES[b], 2)]) for b in BLOCKS}
+    slopes = {b: sp.Symbol(f"dlogZ_{b.name}", real=True) for b in system.model.blocks}
+    found |= {b.qh.name: ALPHA * average([(slope, 2)]) for b, slope in slopes.items()}
     found |= {"test_risk": system.risk, "V_y": system.label_variance}
     closed = {"log_gbar": system.prior, "log_density": system.exponent}
     return found | {name: e for name, e in closed.items() if e is not None}
@@ -42,7 +41,7 @@ def _gaussian(integrand: sp.Expr, variable: sp.Symbol, mean: sp.Expr, variance: 
 
 def _prior(system: BayesSystem) -> list[Step]:
     theta, h = sp.symbols("theta h", real=True)
-    strength = QH["k"]
+    strength = system.model.blocks[0].qh
     seen = sp.exp(h * theta - strength * theta**2 / 2)
     evidence = closed_form(seen, ((theta, sp.S.Zero, sp.S.One),))
     log_evidence = sp.expand_log(sp.log(evidence), force=True)
@@ -60,17 +59,17 @@ def _prior(system: BayesSystem) -> list[Step]:
         ),
         *[
             Step(
-                f"stationarity of the free entropy in qh_{b}: q_{b}/2 is the derivative of the prior's part",
-                system.update[Q[b]] / 2,
-                sp.diff(system.free_entropy + Q[b] * QH[b] / 2, QH[b]),
+                f"stationarity of the free entropy in {b.qh}: {b.q}/2 is the derivative of the prior's part",
+                system.update[b.q] / 2,
+                sp.diff(system.free_entropy + b.q * b.qh / 2, b.qh),
             )
-            for b in BLOCKS
+            for b in system.model.blocks
         ],
     ]
 
 
 def _fields(system: BayesSystem) -> list[Step]:
-    q_k, q_v = Q["k"], Q["v"]
+    q_k, q_v = system.model.scores.q, system.model.values.q
     return [
         Step(
             "chi* given w_chi: the variance by the determinant of the joint law, m_k = q_k",
@@ -109,7 +108,8 @@ def _channel(system: BayesSystem) -> list[Step]:
 
 
 def _risk(system: BayesSystem) -> list[Step]:
-    q_v = Q["v"]
+    values = system.model.values
+    q_v = values.q
     told = system.revealed.V_v
     return [
         Step(
@@ -119,7 +119,7 @@ def _risk(system: BayesSystem) -> list[Step]:
         ),
         Step(
             "the values with every location told: V_v is a fixed point of V = 1 - q(alpha/(V + noise^2))",
-            1 - system.update[q_v].subs(QH["v"], ALPHA / (V["v"] + NOISE**2)).subs(V["v"], told),
+            1 - system.update[q_v].subs(values.qh, ALPHA / (values.V + NOISE**2)).subs(values.V, told),
             told,
         ),
     ]

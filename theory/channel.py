@@ -11,7 +11,7 @@ from functools import cache
 
 import sympy as sp
 
-from replicode.theory.model import RESIDUAL, Model, V, Y
+from replicode.theory.model import F, Model
 
 U = sp.Symbol("U", real=True)
 N = sp.Symbol("N", nonnegative=True)
@@ -20,22 +20,28 @@ AMPLITUDE = sp.Symbol("a_z", real=True)
 
 @dataclass(frozen=True)
 class ValueElimination:
-    """min over z = w_z + a sigma of |z - w_z|^2/(2 V_v) + loss(y - sigma.z), as functions of U, N, y and V_v."""
+    """min over z = w_z + a sigma of |z - w_z|^2/(2 V_v) + loss(y, sigma.z), as functions of U, N, y and V_v.
 
+    `rate` is what a token's value is multiplied by in f, `output` is f at the minimum, and `loss` the loss there.
+    """
+
+    rate: sp.Expr
     objective: sp.Expr
     amplitude: sp.Expr
     envelope: sp.Expr
-    residual: sp.Expr
+    output: sp.Expr
+    loss: sp.Expr
     field_gain: sp.Expr
 
 
 @cache
 def eliminate_values(model: Model) -> ValueElimination:
-    """Solve the stationarity in a; G_v = (z - w_z)/V_v = field_gain * sigma, and the prox residual is y - sigma.z."""
+    """Solve the stationarity in a; G_v = (z - w_z)/V_v = field_gain * sigma."""
     model.loss_curvature()
-    v = V["v"]
-    objective = AMPLITUDE**2 * N / (2 * v) + model.loss.subs(RESIDUAL, Y - U - AMPLITUDE * N)
+    rate, v = model.output_rate(), model.values.V
+    objective = AMPLITUDE**2 * N / (2 * v) + model.loss.subs(F, U + AMPLITUDE * N)
     (solution,) = sp.solve(sp.cancel(sp.diff(objective, AMPLITUDE) / N), AMPLITUDE)
     envelope = sp.factor(sp.simplify(objective.subs(AMPLITUDE, solution)))
-    residual = sp.factor(Y - U - solution * N)
-    return ValueElimination(objective, solution, envelope, residual, sp.factor(solution / v))
+    output = sp.factor(U + solution * N)
+    loss = sp.factor(model.loss.subs(F, output))
+    return ValueElimination(rate, objective, solution, envelope, output, loss, sp.factor(solution / v))

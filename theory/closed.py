@@ -14,7 +14,7 @@ import sympy as sp
 
 from replicode.theory.activation import Activation
 from replicode.theory.expectation import closed_form
-from replicode.theory.model import CHI_STAR, M, Q
+from replicode.theory.model import CHI_STAR, DEFAULT_MODEL
 from replicode.theory.nodes import L, X, step
 from replicode.theory.sequence import Product, WeightedAverages, weighted_averages
 from replicode.theory.task import Task
@@ -29,8 +29,8 @@ _RESIDUAL = sp.Symbol("residual", positive=True)
 class Overlaps:
     """m_k and q_k; with `aligned` q_k = m_k^2, so that the score is m_k times the teacher's."""
 
-    m: sp.Expr = M["k"]
-    q: sp.Expr = Q["k"]
+    m: sp.Expr = DEFAULT_MODEL.scores.m
+    q: sp.Expr = DEFAULT_MODEL.scores.q
 
     @staticmethod
     def aligned(m: sp.Expr) -> Overlaps:

@@ -22,17 +22,8 @@ import sympy as sp
 
 from replicode.theory.errors import Refusal
 from replicode.theory.gaussian import FieldLaw
-from replicode.theory.model import BLOCKS, CONJUGATES, ORDER_PARAMETERS, M, Q, V, Y
-from replicode.theory.saddle import (
-    ENVELOPE,
-    HIDDEN,
-    IDLE,
-    ChannelAverage,
-    SaddleSystem,
-    TokenFields,
-    explicit_rate,
-    rate_symbol,
-)
+from replicode.theory.model import Block, Model, TokenFields, Y
+from replicode.theory.saddle import ChannelAverage, SaddleSystem, envelope_of, explicit_rate, rate_symbol
 
 _NOISE = sp.Symbol("xi", real=True)
 Pair = tuple[sp.Symbol, sp.Symbol]
@@ -61,9 +52,8 @@ class Curvature:
 
 
 def second_rate_symbol(a: sp.Symbol, b: sp.Symbol) -> sp.Symbol:
-    """The placeholder of d^2 E[M] / da db."""
-    first, second = sorted((a, b), key=ORDER_PARAMETERS.index)
-    return sp.Symbol(f"d2EM_{first.name}_{second.name}", real=True)
+    """The placeholder of d^2 E[M] / da db, a standing before b in the model's order."""
+    return sp.Symbol(f"d2EM_{a.name}_{b.name}", real=True)
 
 
 def derivable(system: SaddleSystem) -> bool:
@@ -73,68 +63,65 @@ def derivable(system: SaddleSystem) -> bool:
 
 def derive_curvature(system: SaddleSystem) -> Curvature:
     """The second derivatives of a derived system; paths of the fields only where these are all that moves."""
-    moved = ORDER_PARAMETERS if derivable(system) else ()
-    laws = system.hidden_law, system.idle_law
+    model, laws = system.model, (system.hidden_law, system.idle_law)
+    moved, in_law = (model.order_parameters, model.overlaps) if derivable(system) else ((), ())
+    bending = {pair: _bending(pair, laws, model) for pair in combinations_with_replacement(in_law, 2)}
     return Curvature(
-        displacements={theta: _displacement(theta, laws) for theta in moved},
-        bending={pair: bent for pair in _law_pairs(moved) if (bent := _bending(pair, laws)) != ChannelAverage(0, 0)},
-        jacobian=jacobian(system.free_energy),
-        train_loss=training_slopes(),
+        displacements={theta: _displacement(theta, laws, model) for theta in moved},
+        bending={pair: bent for pair, bent in bending.items() if bent != ChannelAverage(0, 0)},
+        jacobian=jacobian(system.free_energy, model),
+        train_loss=training_slopes(model),
     )
 
 
 @cache
-def jacobian(free_energy: sp.Expr) -> sp.ImmutableMatrix:
+def jacobian(free_energy: sp.Expr, model: Model) -> sp.ImmutableMatrix:
     """The Hessian of f in the order parameters, then the conjugates."""
-    unknowns = (*ORDER_PARAMETERS, *CONJUGATES)
-    return sp.ImmutableMatrix(sp.hessian(free_energy, unknowns).applyfunc(_placed))
+    unknowns = (*model.order_parameters, *model.conjugates)
+    return sp.ImmutableMatrix(sp.hessian(free_energy, unknowns).applyfunc(lambda e: _placed(e, model)))
 
 
-def training_loss() -> sp.Expr:
+def training_loss(model: Model) -> sp.Expr:
     """E[loss at the prox]: E[M] less what the quadratic terms (prox - w)^2/(2 V) hold, which is -V dE[M]/dV."""
-    held = {b: HIDDEN.g[b] ** 2 * V[b] / 2 / explicit_rate(b, HIDDEN) for b in BLOCKS}
-    return ENVELOPE - sp.Add(*[sp.simplify(held[b]) * sp.Derivative(ENVELOPE, V[b]) for b in BLOCKS])
+    envelope, g = envelope_of(model), model.hidden.g
+    held = [(b.V, g[b.name] ** 2 * b.V / 2 / explicit_rate(b, model.hidden)) for b in model.blocks]
+    return envelope - sp.Add(*[sp.simplify(factor) * sp.Derivative(envelope, v) for v, factor in held])
 
 
 @cache
-def training_slopes() -> tuple[sp.Expr, ...]:
+def training_slopes(model: Model) -> tuple[sp.Expr, ...]:
     """The gradient of the training loss in the order parameters."""
-    loss = training_loss()
-    return tuple(_placed(sp.diff(loss, theta)) for theta in ORDER_PARAMETERS)
+    loss = training_loss(model)
+    return tuple(_placed(sp.diff(loss, theta), model) for theta in model.order_parameters)
 
 
-def _placed(expr: sp.Expr) -> sp.Expr:
+def _placed(expr: sp.Expr, model: Model) -> sp.Expr:
     """Derivatives of E[M] by their placeholders."""
-    return sp.expand(expr.doit()).xreplace(_placeholders()) if expr.has(ENVELOPE.func) else expr
+    return sp.expand(expr.doit()).xreplace(_placeholders(model)) if expr.has(envelope_of(model).func) else expr
 
 
 @cache
-def _placeholders() -> dict[sp.Expr, sp.Symbol]:
-    pairs = combinations_with_replacement(ORDER_PARAMETERS, 2)
-    second = {sp.diff(ENVELOPE, a, b): second_rate_symbol(a, b) for a, b in pairs}
-    return second | {sp.diff(ENVELOPE, a): rate_symbol(a) for a in ORDER_PARAMETERS}
+def _placeholders(model: Model) -> dict[sp.Expr, sp.Symbol]:
+    envelope, order = envelope_of(model), model.order_parameters
+    second = {sp.diff(envelope, *pair): second_rate_symbol(*pair) for pair in combinations_with_replacement(order, 2)}
+    return second | {sp.diff(envelope, a): rate_symbol(a) for a in order}
 
 
-def _law_pairs(moved: tuple[sp.Symbol, ...]) -> list[Pair]:
-    in_law = [theta for theta in moved if theta not in V.values()]
-    return list(combinations_with_replacement(in_law, 2))
-
-
-def _displacement(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw]) -> Displacement:
+def _displacement(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw], model: Model) -> Displacement:
     """The block whose fields move, and by how much; a law parameter belongs to one block."""
-    (block,) = [b for b in BLOCKS if theta in (M[b], Q[b], V[b])]
-    tokens = tuple(zip(laws, (HIDDEN, IDLE), strict=True))
-    if theta == V[block]:
-        return Displacement(block, *[transport(block, fields) for _, fields in tokens])
+    block = model.block_of(theta)
+    tokens = tuple(zip(laws, (model.hidden, model.idle), strict=True))
+    if theta == block.V:
+        return Displacement(block.name, *[transport(block, fields) for _, fields in tokens])
     for law, fields in tokens:
-        if any(moved(law, fields.w[b], theta) != 0 for b in BLOCKS if b != block):
-            raise Refusal(f"{theta} moves the fields of both blocks; its displacement is not that of one")
-    return Displacement(block, *[moved(law, fields.w[block], theta) for law, fields in tokens])
+        if any(moved(law, w, theta) != 0 for b, w in fields.w.items() if b != block.name):
+            raise Refusal(f"{theta} moves the fields of several blocks; its displacement is not that of one")
+    return Displacement(block.name, *[moved(law, fields.w[block.name], theta) for law, fields in tokens])
 
 
-def transport(block: str, fields: TokenFields) -> sp.Expr:
+def transport(block: Block, fields: TokenFields) -> sp.Expr:
     """t with d/dV grad M = (d^2 M) t: what multiplies d^2 M in the gradient of Hamilton-Jacobi."""
-    w, g = fields.w[block], fields.g[block]
+    w, g = fields.w[block.name], fields.g[block.name]
     envelope = sp.Function("M")(w)
     slope, bend = sp.diff(envelope, w), sp.diff(envelope, w, 2)
     rate = explicit_rate(block, fields).subs(g, -slope)
@@ -145,6 +132,8 @@ def transport(block: str, fields: TokenFields) -> sp.Expr:
 def moved(law: FieldLaw, field: sp.Symbol, *parameters: sp.Symbol) -> sp.Expr:
     """The derivative of a field along its path, mean + deviation times fixed noise given the label, in the fields."""
     given = _without_label(law)
+    if Y in law.fields and _symbols(law.marginal(Y)) & set(parameters):
+        raise Refusal("the law of the label depends on the order parameters: the paths of the fields do not hold")
     i = given.fields.index(field)
     mean, deviation = given.mean[i], sp.sqrt(given.covariance[i, i])
     rate = sp.diff(mean + deviation * _NOISE, *parameters)
@@ -156,20 +145,21 @@ def moved(law: FieldLaw, field: sp.Symbol, *parameters: sp.Symbol) -> sp.Expr:
 @cache
 def _without_label(law: FieldLaw) -> FieldLaw:
     """The law given the label, which does not move; there the fields of a token must be independent."""
-    if Y in law.fields:
-        label = law.marginal(Y)
-        if set(ORDER_PARAMETERS) & (label.mean.free_symbols | label.covariance.free_symbols):
-            raise Refusal("the law of the label depends on the order parameters: the paths of the fields do not hold")
-        law = law.given(Y)
+    law = law.given(Y) if Y in law.fields else law
     if not law.covariance.is_diagonal():
         raise Refusal(f"{law.fields} depend on each other: their paths are not those of one field each")
     return law
 
 
-def _bending(pair: Pair, laws: tuple[FieldLaw, FieldLaw]) -> ChannelAverage:
+def _symbols(law: FieldLaw) -> set[sp.Symbol]:
+    symbols: set[sp.Symbol] = law.mean.free_symbols | law.covariance.free_symbols
+    return symbols
+
+
+def _bending(pair: Pair, laws: tuple[FieldLaw, FieldLaw], model: Model) -> ChannelAverage:
     """grad M . d^2 w of a token, grad M being -G."""
     parts = [
-        sp.Add(*[-fields.g[b] * moved(law, fields.w[b], *pair) for b in BLOCKS])
-        for law, fields in zip(laws, (HIDDEN, IDLE), strict=True)
+        sp.Add(*[-fields.g[b] * moved(law, w, *pair) for b, w in fields.w.items()])
+        for law, fields in zip(laws, (model.hidden, model.idle), strict=True)
     ]
     return ChannelAverage(*[sp.factor_terms(p) for p in parts])

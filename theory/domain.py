@@ -19,6 +19,7 @@ from mpmath import mpf
 
 from replicode.theory.activation import Activation
 from replicode.theory.errors import InputError
+from replicode.theory.language.functions import nodes_that
 from replicode.theory.nodes import L, TokenSum
 from replicode.theory.numeric import Program, Undefined, random_scores, shown, zero_along
 
@@ -29,6 +30,7 @@ _SCALES = (0.3, 1.0, 3.0, 10.0)
 _APPROACH = tuple(mpf(10) ** -k for k in (4, 7, 10, 13, 16))
 _RADII = tuple(mpf(r) for r in (30, 100, 300, 10**3, 10**4, 10**5, 10**6))
 _GAUSSIAN = mpf("1.995")
+_PARTLY_REAL = nodes_that(lambda f: f.domain != sp.S.Reals)
 _REAL = "an activation that is real and finite on R^L"
 _AVERAGES = "an activation whose Gaussian averages exist: log|sigma| grows more slowly than x**2"
 
@@ -103,7 +105,7 @@ def _problem(sigma: Program, point: Scores) -> str | None:
 
 def critical_arguments(expr: sp.Expr) -> list[sp.Expr]:
     """Arguments of logarithms and of negative or fractional powers that are not shown to stay positive."""
-    found = {node.args[0] for node in expr.atoms(sp.log)}
+    found = {node.args[0] for node in expr.atoms(*_PARTLY_REAL)}
     found |= {p.base for p in expr.atoms(sp.Pow) if not (p.exp.is_integer and p.exp.is_nonnegative)}
     return sorted((a for a in found if not a.is_number and not _stays_positive(a)), key=sp.default_sort_key)
 

@@ -14,6 +14,16 @@ class InputError(ReplicodeError):
         self.argument, self.value, self.allowed = argument, value, allowed
         super().__init__(f"{argument}: got {value!r}, allowed is {allowed}")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors come back from other processes: pickle would call the class with the message alone."""
+        return _rebuilt, (type(self), self.args, vars(self))
+
+
+def _rebuilt(kind: type[InputError], args: tuple[object, ...], state: dict[str, object]) -> InputError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class LanguageError(InputError):
     """Text is not an expression of the language; the message shows it with a caret under the fault."""

@@ -16,10 +16,10 @@ import sympy as sp
 from mpmath import mpf
 
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.nodes import sigmoid, softplus, step
+from replicode.theory.language.functions import BY_NODE, JUMPING, KINKED, branch, nodes_that
 from replicode.theory.rules import Divergent, gaussian_mean
 from replicode.theory.special import bivariate_normal_cdf_value, normal_density, owens_t_value
-from replicode.theory.terms import KINKED, READINGS, Open, Reader, addends
+from replicode.theory.terms import READINGS, Open, Reader, addends
 
 Law = tuple[tuple[sp.Symbol, sp.Expr, sp.Expr], ...]
 
@@ -240,7 +240,7 @@ class GaussianIntegral(sp.Expr):
     def _moving_jumps(self, s: sp.Symbol) -> list[sp.Expr]:
         """Density times jump times velocity of the points where the integrand jumps."""
         parts = []
-        for jump in sorted(self.integrand.atoms(step, sp.sign), key=sp.default_sort_key):
+        for jump in sorted(self.integrand.atoms(*JUMPING), key=sp.default_sort_key):
             if s not in jump.free_symbols or not jump.free_symbols & self.bound_symbols:
                 continue
             line = _line(jump.args[0], self.variable) if self.dimension == 1 else None
@@ -250,9 +250,8 @@ class GaussianIntegral(sp.Expr):
                 )
             slope, offset = line
             deviation = sp.sqrt(self.variance)
-            low = sp.S.Zero if isinstance(jump, step) else sp.S.NegativeOne
-            height = self.integrand.xreplace({jump: sp.S.One}) - self.integrand.xreplace({jump: low})
-            crossing = height * jump.args[0].diff(s) / sp.Abs(slope)
+            above, below = (self.integrand.xreplace({jump: branch(jump, side)}) for side in (1, -1))
+            crossing = (above - below) * jump.args[0].diff(s) / sp.Abs(slope)
             density = normal_density((self.variable - self.mean) / deviation) / deviation
             parts.append((crossing * density).xreplace({self.variable: -offset / slope}))
         return parts
@@ -285,21 +284,18 @@ def _smooth(node: sp.Basic) -> bool:
         return bool(node.base.is_positive or (node.exp.is_Integer and node.base.is_nonzero))
     if isinstance(node, sp.log):
         return bool(node.args[0].is_positive)
-    analytic = (sp.exp, sp.erf, sp.erfc, sp.tanh, sp.cos, sp.sin, sigmoid, softplus)
-    return isinstance(node, (sp.Symbol, sp.Add, sp.Mul, sp.Pow, *analytic))
+    return isinstance(node, (sp.Symbol, sp.Add, sp.Mul, sp.Pow, *_ANALYTIC))
 
 
 def _held_derivative(f: sp.Expr, s: sp.Symbol) -> sp.Expr:
     """df/ds where nothing jumps."""
-    held = {jump: sp.Dummy(real=True) for jump in f.atoms(step, sp.sign) if s in jump.free_symbols}
+    held = {jump: sp.Dummy(real=True) for jump in f.atoms(*JUMPING) if s in jump.free_symbols}
     return f.xreplace(held).diff(s).xreplace({d: jump for jump, d in held.items()})
 
 
+_ANALYTIC = nodes_that(lambda f: f.analytic)
 _NUMERIC = {
-    "sigmoid": lambda u: 1 / (1 + mpmath.exp(-u)),
-    "softplus": lambda u: mpmath.log1p(mpmath.exp(u)),
-    "relu": lambda u: max(u, mpf(0)),
-    "step": lambda u: mpf(u > 0),
+    **{node.__name__: record.evaluator() for node, record in BY_NODE.items() if record.own},
     "owens_t": owens_t_value,
     "bivariate_normal_cdf": bivariate_normal_cdf_value,
 }

@@ -12,6 +12,7 @@ import sympy as sp
 from replicode.theory.activation import Activation, TokenForm
 from replicode.theory.errors import Refusal
 from replicode.theory.language import unparse
+from replicode.theory.language.functions import FOLDED, branch
 from replicode.theory.nodes import TokenSum, X, relu
 from replicode.theory.properties import kinked_arguments
 
@@ -21,7 +22,7 @@ _SOLVED = "kinks are solved for where they are those of abs and relu of somethin
 def kink_points(act: Activation) -> tuple[sp.Expr, ...]:
     """The scores at which sigma has a kink, none where it is smooth; refused where that is not all there is to it."""
     arguments = kinked_arguments(act.expr)
-    folded = {node.args[0] for node in act.expr.atoms(sp.Abs, relu)}
+    folded = {node.args[0] for node in act.expr.atoms(*FOLDED)}
     points: list[sp.Expr] = []
     for argument in arguments:
         slope = sp.diff(argument, X)
@@ -59,13 +60,12 @@ def _continuous(form: TokenForm, point: sp.Expr) -> bool:
 def _side(expr: sp.Expr, point: sp.Expr, sign: int) -> sp.Expr:
     """The expression as it is on one side of the point: sign is that of x less the point."""
 
-    def branch(node: type[sp.Expr], u: sp.Expr) -> sp.Expr:
+    def sided(kink: sp.Expr) -> sp.Expr:
+        u = kink.args[0]
         if sp.simplify(u.xreplace({X: point})) != 0 or X not in u.free_symbols:
-            return node(u)
+            return kink
         up = sign * sp.diff(u, X)  # a slope of unknown sign: both of its branches are tried, as sign is
         positive = not up.is_negative if up.is_number else sign > 0
-        if node is relu:
-            return u if positive else sp.S.Zero
-        return u if positive else -u
+        return branch(kink, 1 if positive else -1)
 
-    return expr.replace(relu, lambda u: branch(relu, u)).replace(sp.Abs, lambda u: branch(sp.Abs, u))
+    return expr.replace(lambda e: isinstance(e, FOLDED), sided)

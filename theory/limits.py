@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
+from numbers import Integral, Real
 
 from replicode.theory.errors import InputError
 
 MAX_TOKENS = 64
+LEAST, MOST = 1e-12, 1e12
+MOST_NU, MOST_NOISE = 1e6, 1e4
+
+
+def real_number(name: str, value: object, allowed: str = "a number") -> float:
+    """A number of Python, NumPy or SymPy as a float."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise InputError(name, value, allowed)
+    try:
+        return float(value)
+    except OverflowError:
+        raise InputError(name, value, allowed) from None
+
+
+def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
+    """A whole number of Python, NumPy or SymPy within bounds."""
+    allowed = f"a whole number from {least} to {most}" if most is not None else f"a whole number of at least {least}"
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise InputError(name, value, allowed)
+    if int(value) < least or (most is not None and int(value) > most):
+        raise InputError(name, value, allowed)
+    return int(value)
 
 
 def given_parameters(parameters: Mapping[str, float] | None, more: Mapping[str, float]) -> dict[str, float]:
@@ -16,18 +38,11 @@ def given_parameters(parameters: Mapping[str, float] | None, more: Mapping[str, 
         raise InputError("parameters", parameters, "a mapping of names to numbers, such as {'c': 0.5}")
     given = dict(parameters or {})
     if twice := sorted(set(given) & set(more)):
-        raise InputError("param", twice, "each parameter given once, in `parameters` or as a keyword")
-    values: dict[str, float] = {}
-    for name, value in {**given, **more}.items():
-        if not isinstance(value, Real) or isinstance(value, bool):
-            raise InputError(f"param {name}", value, "a number")
-        values[name] = float(value)
-    return values
+        raise InputError("param", ", ".join(twice), "each parameter given once, in `parameters` or as a keyword")
+    return {name: real_number(f"param {name}", value) for name, value in {**given, **more}.items()}
 
 
 def check_tokens(tokens: int | None) -> None:
     """A fixed number of tokens, or None for a symbolic one."""
-    if tokens is not None and (
-        not isinstance(tokens, int) or isinstance(tokens, bool) or not 1 <= tokens <= MAX_TOKENS
-    ):
-        raise InputError("tokens", tokens, f"a whole number from 1 to {MAX_TOKENS}")
+    if tokens is not None:
+        whole_number("tokens", tokens, 1, MAX_TOKENS)

@@ -1,86 +1,285 @@
-"""The learning problem: loss, regulariser, teacher's law and label, each stated once.
+"""The learning problem as one value: blocks of weights, laws of fields and label, output, loss and penalty.
 
-Everything downstream is derived from the `Model` handed on; nothing else in the project knows that the loss is
-r^2/2 or that the penalty is lambda theta^2/2.
+Everything downstream is derived from the `Model` handed on. Nothing else in the project knows what the loss, the
+penalty, the label or the student's output are, nor at which place an order parameter stands.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import combinations, permutations
+from typing import Literal
 
 import sympy as sp
 
-from replicode.theory.errors import Refusal
+from replicode.theory.errors import InputError, Refusal
 from replicode.theory.gaussian import FieldLaw
-
-RESIDUAL = sp.Symbol("r", real=True)
-THETA = sp.Symbol("theta", real=True)
-LAMBDA = sp.Symbol("lambda", nonnegative=True)
+from replicode.theory.nodes import W
 
 ALPHA = sp.Symbol("alpha", positive=True)
 NU = sp.Symbol("nu", nonnegative=True)
 NOISE = sp.Symbol("noise", nonnegative=True)
-BLOCKS = ("k", "v")
+
+CHI_STAR = sp.Symbol("chi_star", real=True)
+Z_STAR = sp.Symbol("z_star", real=True)
+LABEL_NOISE = sp.Symbol("label_noise", real=True)
+Y = sp.Symbol("y", real=True)
+F = sp.Symbol("f", real=True)
+SIGMA = sp.Symbol("sigma", real=True)
+THETA = sp.Symbol("theta", real=True)
+LAMBDA = sp.Symbol("lambda", nonnegative=True)
 
 
-def _block(name: str, **assumptions: bool) -> dict[str, sp.Symbol]:
-    return {b: sp.Symbol(f"{name}_{b}", **assumptions) for b in BLOCKS}
+@dataclass(frozen=True)
+class Block:
+    """One vector of weights: its symbols are those of m, q, V and of their conjugates, with the block's name.
+
+    `field` names its field on a token, `teacher` is the field of the teacher it overlaps with, and `role` says whether
+    its field is a score, which the activation sees, or a value, which the output is linear in.
+    """
+
+    name: str
+    field: str
+    teacher: sp.Symbol
+    role: Literal["score", "value"]
+
+    def _symbol(self, letter: str, **assumptions: bool) -> sp.Symbol:
+        return sp.Symbol(f"{letter}_{self.name}", **assumptions)
+
+    @property
+    def m(self) -> sp.Symbol:
+        """The overlap with the teacher."""
+        return self._symbol("m", real=True)
+
+    @property
+    def q(self) -> sp.Symbol:
+        """The squared norm."""
+        return self._symbol("q", positive=True)
+
+    @property
+    def V(self) -> sp.Symbol:
+        """The response: beta times the variance at temperature 1/beta."""
+        return self._symbol("V", positive=True)
+
+    @property
+    def mh(self) -> sp.Symbol:
+        """The conjugate of m."""
+        return self._symbol("mh", real=True)
+
+    @property
+    def qh(self) -> sp.Symbol:
+        """The conjugate of V."""
+        return self._symbol("qh", nonnegative=True)
+
+    @property
+    def Vh(self) -> sp.Symbol:
+        """The conjugate of q."""
+        return self._symbol("Vh", real=True)
+
+    @property
+    def strength(self) -> sp.Symbol:
+        """The strength of the penalty."""
+        return self._symbol("lambda", nonnegative=True)
+
+    @property
+    def conjugate_of(self) -> dict[sp.Symbol, sp.Symbol]:
+        """The conjugate that stationarity in each of m, q, V determines."""
+        return {self.m: self.mh, self.q: self.Vh, self.V: self.qh}
+
+    def student_field(self) -> dict[str, sp.Expr]:
+        """The field w of a student with overlaps m, q: m times the teacher's field plus independent noise."""
+        return {self.teacher.name: self.m, f"xi_{self.name}": sp.sqrt(self.q - self.m**2)}
+
+    def renaming(self, other: Block) -> dict[sp.Symbol, sp.Symbol]:
+        """The symbols of this block by those of another."""
+        own, others = ((b.m, b.q, b.V, b.mh, b.qh, b.Vh, b.strength) for b in (self, other))
+        return dict(zip(own, others, strict=True))
 
 
-M = _block("m", real=True)
-Q = _block("q", positive=True)
-V = _block("V", positive=True)
-MH = _block("mh", real=True)
-QH = _block("qh", nonnegative=True)
-VH = _block("Vh", real=True)
-LAMBDAS = _block("lambda", nonnegative=True)
+@dataclass(frozen=True)
+class TokenFields:
+    """The names of one token's fields w and G = (prox - w)/V by block, scores first, and of the slope of the weight.
 
-ORDER_PARAMETERS: tuple[sp.Symbol, ...] = tuple(s[b] for b in BLOCKS for s in (M, Q, V))
-CONJUGATES: tuple[sp.Symbol, ...] = tuple(s[b] for b in BLOCKS for s in (MH, QH, VH))
+    `slope` is S = d log gbar / d mu at this token, mu = E[chi* | w] and gbar = E[g | w].
+    """
+
+    w: Mapping[str, sp.Symbol]
+    g: Mapping[str, sp.Symbol]
+    slope: sp.Symbol
 
 
 @dataclass(frozen=True)
 class Model:
-    """Training objective sum_mu loss(r_mu) + sum_i penalty(theta_i)."""
+    """Training objective sum_mu loss(y_mu, f_mu) + sum_b sum_i penalty(theta_bi), and the law of what it is fed.
 
-    loss: sp.Expr = RESIDUAL**2 / 2
+    `label` is y in the value teacher's field at the hidden token and in standard normal noise. `output` is what one
+    token adds to f, in sigma and the token's value w. `risk` is what is reported of a fresh sequence. In `penalty`
+    lambda is the strength of the block that theta belongs to.
+    """
+
+    blocks: tuple[Block, ...] = (Block("k", "chi", CHI_STAR, "score"), Block("v", "z", Z_STAR, "value"))
+    label: sp.Expr = Z_STAR + NOISE * LABEL_NOISE
+    output: sp.Expr = SIGMA * W
+    loss: sp.Expr = (Y - F) ** 2 / 2
+    risk: sp.Expr = (Y - F) ** 2
     penalty: sp.Expr = LAMBDA * THETA**2 / 2
 
-    def penalty_curvature(self) -> sp.Expr:
+    @cached_property
+    def key(self) -> str:
+        """A text that is the same for equal models and no others."""
+        expressions = [getattr(self, f.name) for f in fields(self) if f.name != "blocks"]
+        return "\0".join([repr(self.blocks), *map(sp.srepr, expressions)])
+
+    @cached_property
+    def order_parameters(self) -> tuple[sp.Symbol, ...]:
+        """m, q, V of every block: the order in which they stand wherever they are a vector."""
+        return tuple(s for b in self.blocks for s in (b.m, b.q, b.V))
+
+    @cached_property
+    def conjugates(self) -> tuple[sp.Symbol, ...]:
+        """mh, qh, Vh of every block."""
+        return tuple(s for b in self.blocks for s in (b.mh, b.qh, b.Vh))
+
+    @property
+    def overlaps(self) -> tuple[sp.Symbol, ...]:
+        """m and q of every block, the parameters of the fields' law."""
+        return tuple(s for b in self.blocks for s in (b.m, b.q))
+
+    @property
+    def strengths(self) -> tuple[sp.Symbol, ...]:
+        """The strengths of the penalties."""
+        return tuple(b.strength for b in self.blocks)
+
+    def index(self, name: str | sp.Symbol) -> int:
+        """Where an order parameter, or a conjugate, stands in its vector."""
+        for symbols in (self.order_parameters, self.conjugates):
+            if str(name) in (names := [s.name for s in symbols]):
+                return names.index(str(name))
+        raise InputError("order parameter", name, ", ".join(map(str, self.order_parameters + self.conjugates)))
+
+    def block(self, name: str) -> Block:
+        """The block of a name."""
+        for block in self.blocks:
+            if block.name == name:
+                return block
+        raise InputError("block", name, " or ".join(b.name for b in self.blocks))
+
+    def block_of(self, theta: sp.Symbol) -> Block:
+        """The block that an order parameter belongs to."""
+        (block,) = [b for b in self.blocks if theta in b.conjugate_of]
+        return block
+
+    def conjugate_of(self, theta: sp.Symbol) -> sp.Symbol:
+        """The conjugate that stationarity in an order parameter determines: m -> mh, q -> Vh, V -> qh."""
+        return self.block_of(theta).conjugate_of[theta]
+
+    @cached_property
+    def scores(self) -> Block:
+        """The block whose field the activation sees."""
+        return self._of_role("score")
+
+    @cached_property
+    def values(self) -> Block:
+        """The block whose field the output is linear in, so that it is eliminated in closed form."""
+        return self._of_role("value")
+
+    def _of_role(self, role: str) -> Block:
+        found = [b for b in self.blocks if b.role == role]
+        if len(found) != 1:
+            raise Refusal(
+                f"blocks {', '.join(b.name for b in self.blocks)}: exactly one of them must be of role {role}"
+            )
+        return found[0]
+
+    @cached_property
+    def hidden(self) -> TokenFields:
+        """The fields of the hidden token."""
+        return self._token_fields("eps")
+
+    @cached_property
+    def idle(self) -> TokenFields:
+        """The fields of an idle token."""
+        return self._token_fields("l")
+
+    def _token_fields(self, token: str) -> TokenFields:
+        blocks = sorted(self.blocks, key=lambda b: b.role)
+        w, g = ({b.name: sp.Symbol(f"{letter}_{b.field}_{token}", real=True) for b in blocks} for letter in ("w", "G"))
+        return TokenFields(w, g, sp.Symbol(f"S_{token}", real=True))
+
+    def crossed(self, student: Block, teacher: Block) -> sp.Symbol:
+        """The overlap of a student with the teacher of another block, zero on the manifold."""
+        return sp.Symbol(f"{student.name}_{teacher.name}star", real=True)
+
+    def mixed(self, one: Block, two: Block) -> sp.Symbol:
+        """The overlap of the students of two blocks, zero on the manifold."""
+        first, second = sorted((one, two), key=self.blocks.index)
+        return sp.Symbol(f"{first.name}_{second.name}", real=True)
+
+    @cached_property
+    def cross_overlaps(self) -> tuple[sp.Symbol, ...]:
+        """All overlaps that vanish on the manifold."""
+        crossed = [self.crossed(*pair) for pair in permutations(self.blocks, 2)]
+        return (*crossed, *[self.mixed(*pair) for pair in combinations(self.blocks, 2)])
+
+    def label_sources(self) -> dict[sp.Symbol, sp.Expr]:
+        """The label's coefficients in the teacher's field and in the noise; it is Gaussian only if linear in them."""
+        sources = {s: sp.diff(self.label, s) for s in (self.values.teacher, LABEL_NOISE)}
+        rest = sp.expand(self.label - sp.Add(*[c * s for s, c in sources.items()]))
+        if rest != 0 or any(c.has(*sources) for c in sources.values()):
+            named = " and ".join(map(str, sources))
+            raise Refusal(f"label {self.label}: only one linear in {named} leaves the fields Gaussian")
+        return sources
+
+    def output_rate(self) -> sp.Expr:
+        """What one token's value is multiplied by in f; only where f is linear in the values are they eliminated."""
+        rate = sp.diff(self.output, W)
+        if W in rate.free_symbols or sp.expand(self.output - rate * W) != 0:
+            raise Refusal(f"output {self.output}: only one linear in w lets the value channel be eliminated")
+        return rate
+
+    def penalty_curvature(self, block: Block) -> sp.Expr:
         """The c of penalty = c theta^2 / 2; the prior integral is Gaussian only for such a penalty."""
         curvature = sp.diff(self.penalty, THETA, 2)
         if THETA in curvature.free_symbols or sp.simplify(self.penalty - curvature * THETA**2 / 2) != 0:
             raise Refusal(f"penalty {self.penalty}: only a multiple of theta**2 leaves the prior integral Gaussian")
-        return curvature
+        return curvature.subs(LAMBDA, block.strength)
 
     def loss_curvature(self) -> sp.Expr:
-        """The c of loss = c r^2 / 2; only then is the value channel eliminated in closed form."""
-        curvature = sp.diff(self.loss, RESIDUAL, 2)
-        if RESIDUAL in curvature.free_symbols or sp.simplify(self.loss - curvature * RESIDUAL**2 / 2) != 0:
-            raise Refusal(f"loss {self.loss}: only a multiple of r**2 lets the value channel be eliminated")
-        return curvature
+        """The c of loss = c (y - f)^2 / 2; only then is the value channel eliminated in closed form."""
+        return _square(self.loss, "loss", "lets the value channel be eliminated")
+
+    def risk_factor(self) -> sp.Expr:
+        """The c of risk = c (y - f)^2, whose average given the scores is a matter of two moments."""
+        return _square(self.risk, "risk", "is an average of second moments") / 2
+
+    def noise_risk(self) -> sp.Expr:
+        """The part of the risk that is the label's own noise."""
+        return self.risk_factor() * self.label_sources()[LABEL_NOISE] ** 2
+
+    def token_law(self, students: Mapping[str, sp.Symbol]) -> FieldLaw:
+        """The base law of one token's teacher fields, label and student fields, teachers being N(0, I)."""
+        teachers = {b.teacher: {b.teacher.name: sp.S.One} for b in self.blocks}
+        label = {Y: {s.name: c for s, c in self.label_sources().items()}}
+        return FieldLaw.of({**teachers, **label, **{students[b.name]: b.student_field() for b in self.blocks}})
 
 
-CHI_STAR = sp.Symbol("chi_star", real=True)
-Z_STAR = sp.Symbol("z_star", real=True)
-Y = sp.Symbol("y", real=True)
+def _square(expr: sp.Expr, name: str, why: str) -> sp.Expr:
+    """The c of c (y - f)^2 / 2."""
+    curvature = sp.diff(expr, F, 2)
+    if {Y, F} & curvature.free_symbols or sp.simplify(expr - curvature * (Y - F) ** 2 / 2) != 0:
+        raise Refusal(f"{name} {expr}: only a multiple of (y - f)**2 {why}")
+    return curvature
 
 
-def teacher_fields() -> dict[sp.Symbol, dict[str, sp.Expr]]:
-    """Teacher scores and values of one token, with teachers ~ N(0, I), and the label y = z* + noise xi."""
-    return {
-        CHI_STAR: {"chi_star": sp.S.One},
-        Z_STAR: {"z_star": sp.S.One},
-        Y: {"z_star": sp.S.One, "label_noise": NOISE},
-    }
+DEFAULT_MODEL = Model()
 
-
-def student_field(block: str) -> dict[str, sp.Expr]:
-    """The field w of a student with overlaps m, q: m times the teacher's field plus independent noise."""
-    teacher = {"k": "chi_star", "v": "z_star"}[block]
-    return {teacher: M[block], f"xi_{block}": sp.sqrt(Q[block] - M[block] ** 2)}
-
-
-def token_law(score: sp.Symbol, value: sp.Symbol) -> FieldLaw:
-    """The base law of one token's teacher fields, label, and student fields (score, value)."""
-    return FieldLaw.of({**teacher_fields(), score: student_field("k"), value: student_field("v")})
+BLOCKS = tuple(b.name for b in DEFAULT_MODEL.blocks)
+M = {b.name: b.m for b in DEFAULT_MODEL.blocks}
+Q = {b.name: b.q for b in DEFAULT_MODEL.blocks}
+V = {b.name: b.V for b in DEFAULT_MODEL.blocks}
+QH = {b.name: b.qh for b in DEFAULT_MODEL.blocks}
+LAMBDAS = {b.name: b.strength for b in DEFAULT_MODEL.blocks}
+ORDER_PARAMETERS = DEFAULT_MODEL.order_parameters
+CONJUGATES = DEFAULT_MODEL.conjugates

@@ -16,7 +16,7 @@ import sympy as sp
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.str import StrPrinter
 
-from replicode.theory.nodes import erfc, erfcx, ierfcx, log_ndtr, relu, sigmoid, softplus, step
+from replicode.theory.language.functions import rewritten
 
 _NAMES: dict[str, tuple[str, str]] = {
     "alpha": (r"\alpha", "samples per dimension N/D"),
@@ -124,6 +124,8 @@ _NUMBERED = {
     "H": ("H_{%s}", "second derivative of the loss in the scores, tokens "),
     "C": ("C_{%s}", "second derivative of the loss in a score and a value field, tokens "),
     "E": ("E_{%s}", "second derivative of the loss in the value fields, tokens "),
+    "A_L": ("A_{L=%s}", "A where the number of tokens is "),
+    "B_L": ("B_{L=%s}", "B where the number of tokens is "),
 }
 
 
@@ -180,7 +182,7 @@ _PATTERNS = (
     (re.compile(r"([FPT])_(\d+)"), _abbreviation),
     (re.compile(r"(S|K|A|B|ax|bx|aw|bw)_(\d+)"), _staged),
     (re.compile(rf"({'|'.join(sorted(_OVERLAPS, key=len, reverse=True))})_([kv])"), _overlap),
-    (re.compile(r"(w_chi|sigma|x|w|z|H|C|E)_(\d+)"), _numbered),
+    (re.compile(r"(w_chi|sigma|A_L|B_L|x|w|z|H|C|E)_(\d+)"), _numbered),
     (re.compile(r"([wGt])_(chi|z)_(eps|l)"), _field),
     (re.compile(r"(theta|s)_([0ab])"), _source),
     (re.compile(r"avg_(.+)"), _averaged),
@@ -227,20 +229,8 @@ def parameter_symbols(parameters: Iterable[str]) -> dict[sp.Symbol, sp.Symbol]:
 
 def builtin(expr: sp.Expr) -> sp.Expr:
     """The expression without functions of our own; what lives on a kink only is dropped."""
-    for own, written in (
-        (sigmoid, lambda u: 1 / (1 + sp.exp(-u))),
-        (softplus, lambda u: sp.log(1 + sp.exp(u))),
-        (relu, lambda u: sp.Max(u, 0)),
-        (step, lambda u: sp.Heaviside(u, 0)),
-        (log_ndtr, lambda u: log_ndtr(u).rewrite(sp.erfc)),
-        (erfcx, lambda u: erfcx(u).rewrite(sp.erfc)),
-        (ierfcx, lambda u, n: ierfcx(u, n).rewrite(sp.erfc)),
-        (erfc, sp.erfc),
-        (sp.DiracDelta, lambda *_: sp.S.Zero),
-    ):
-        if expr.has(own):
-            expr = expr.replace(own, written)
-    return expr
+    expr = rewritten(expr, "builtin")
+    return expr.replace(sp.DiracDelta, lambda *_: sp.S.Zero) if expr.has(sp.DiracDelta) else expr
 
 
 def _without_jumps(expr: sp.Expr) -> sp.Expr:

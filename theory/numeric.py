@@ -13,11 +13,13 @@ import mpmath
 import sympy as sp
 from mpmath import mpf
 
-from replicode.theory.nodes import L, TokenSum, X, erfc, relu, sigmoid, softplus, step
+from replicode.theory.language.functions import BY_NODE, Function
+from replicode.theory.nodes import L, TokenSum, X
 
 CONSTANT_DIGITS = 160
 LARGEST_BITS = 3000
 LARGEST_POWER = 10**6
+FAR = 10**30
 HALF = mpf(1) / 2
 MOST_MINIMA = 8
 # Near a zero of even order the values shrink at least as fast as a root of the bracket, which is 1e-4 by then.
@@ -158,26 +160,19 @@ def _power(base: mpf, exponent: mpf) -> mpf:
     return mpmath.sqrt(base) if exponent == HALF else mpmath.power(base, exponent)
 
 
-def _periodic(function: Callable[[mpf], mpf]) -> Callable[[mpf], mpf]:
-    def bounded(u: mpf) -> mpf:
-        if not mpmath.isfinite(u) or _size(u) > LARGEST_BITS:
-            raise Undefined("a cosine or sine of too large a number")
-        return function(u)
+def _guarded(record: Function) -> Callable[..., mpf]:
+    """The function of a record, by its growth where the argument is too large to be worked with."""
+    plain, ends = record.evaluator(), [None if end is None else Program(end) for end in record.ends]
 
-    return bounded
+    def guarded(u: mpf, *order: mpf) -> mpf:
+        if order or abs(u) <= FAR:
+            return plain(u, *order)
+        end = ends[u > 0]
+        if end is None and (not mpmath.isfinite(u) or _size(u) > LARGEST_BITS):
+            raise Undefined(f"{record.name} of too large a number")
+        return plain(u) if end is None else end.raw([u])[0]
 
-
-def _saturating(function: Callable[[mpf], mpf], low: int, high: int) -> Callable[[mpf], mpf]:
-    def bounded(u: mpf) -> mpf:
-        if abs(u) > 10**30:
-            return mpf(high if u > 0 else low)
-        return function(u)
-
-    return bounded
-
-
-def _softplus(u: mpf) -> mpf:
-    return u if _size(u) > 100 and u > 0 else mpmath.log1p(_exp(u))
+    return guarded
 
 
 _FUNCTIONS: dict[type[sp.Basic], Callable[..., mpf]] = {
@@ -186,21 +181,10 @@ _FUNCTIONS: dict[type[sp.Basic], Callable[..., mpf]] = {
     sp.Pow: _power,
     sp.exp: _exp,
     sp.log: _log,
-    sp.tanh: _saturating(mpmath.tanh, -1, 1),
-    sp.cos: _periodic(mpmath.cos),
-    sp.sin: _periodic(mpmath.sin),
-    sp.erf: _saturating(mpmath.erf, -1, 1),
-    sp.erfc: _saturating(mpmath.erfc, 2, 0),
-    erfc: _saturating(mpmath.erfc, 2, 0),
-    sp.Abs: abs,
-    sp.sign: mpmath.sign,
     sp.Max: max,
     sp.Min: min,
-    sigmoid: lambda u: 1 / (1 + _exp(-u)),
-    softplus: _softplus,
-    relu: lambda u: max(u, mpf(0)),
-    step: lambda u: mpf(1) if u > 0 else mpf(0),
 }
+_FUNCTIONS |= {node: _guarded(record) for node, record in BY_NODE.items() if node not in _FUNCTIONS}
 
 
 def random_scores(rng: random.Random, tokens: int, scale: float = 1.5) -> list[mpf]:

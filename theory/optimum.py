@@ -8,22 +8,28 @@ decided by the numbers that the caller hands in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeVar
 
 import sympy as sp
 
 from replicode.theory.activation import Activation
 from replicode.theory.closed import Overlaps, closed_averages, hard_averages
-from replicode.theory.model import NOISE, NU, M, Q
+from replicode.theory.model import DEFAULT_MODEL, NU, Model
 from replicode.theory.nodes import L
 from replicode.theory.population import B
+from replicode.theory.properties import bounded
 from replicode.theory.task import Task
+
+Found = TypeVar("Found")
 
 _SIZE = sp.Symbol("size", positive=True)
 _ROOT_NU = sp.Symbol("root_nu", nonnegative=True)
 _LARGEST = 600
+_STEPS = 3_000_000
+_DIGITS = 50
 _LARGEST_DENOMINATOR = 64
 _AT_REST = 1e-4
 _AGREEMENT = sp.Float("1e-9")
@@ -39,19 +45,19 @@ class BestValue:
     risk: sp.Expr
 
 
-def best_value(on_manifold: sp.Expr) -> BestValue:
+def best_value(on_manifold: sp.Expr, model: Model = DEFAULT_MODEL) -> BestValue:
     """Minimise the risk on the manifold over m_v and q_v >= m_v^2."""
-    rate = sp.diff(on_manifold, Q["v"])
-    if rate != B:
-        raise AssertionError("the risk must grow with q_v at the rate B >= 0, so that q_v = m_v^2 is best")
-    aligned = on_manifold.subs(Q["v"], M["v"] ** 2)
-    (m_v,) = sp.solve(sp.diff(aligned, M["v"]), M["v"])
-    return BestValue(m_v, m_v**2, sp.simplify(aligned.subs(M["v"], m_v)))
+    m, q = model.values.m, model.values.q
+    if not (sp.diff(on_manifold, q) / B).is_positive:
+        raise AssertionError("the risk must grow with q_v like B >= 0, so that q_v = m_v^2 is best")
+    aligned = on_manifold.subs(q, m**2)
+    (best,) = sp.solve(sp.diff(aligned, m), m)
+    return BestValue(best, best**2, sp.simplify(aligned.subs(m, best)))
 
 
-def excess_of(on_manifold: sp.Expr) -> sp.Expr:
+def excess_of(on_manifold: sp.Expr, model: Model = DEFAULT_MODEL) -> sp.Expr:
     """The excess risk after the best v, in A and B."""
-    return sp.expand(best_value(on_manifold).risk - NOISE**2)
+    return sp.expand(best_value(on_manifold, model).risk - model.noise_risk())
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,25 @@ def _recognised(gain: sp.Expr, tokens: int, m_k: float) -> Iterator[ClosedOptimu
     if not _close(square, m_k**2, _PLACE) or sp.count_ops(gain) > _LARGEST:
         return
     root = sp.sqrt(square)
-    if sp.simplify(sp.diff(sp.log(gain), _SIZE).subs(_SIZE, root)) == 0:
-        yield ClosedOptimum(sp.simplify(1 - gain.subs(_SIZE, root)), root, False, False)
+    rate = sp.diff(sp.log(gain), _SIZE).subs(_SIZE, root)
+    if _vanishing(rate) and _tried(sp.simplify, rate) == 0:
+        yield ClosedOptimum(_tried_or_left(sp.simplify, 1 - gain.subs(_SIZE, root)), root, False, False)
+
+
+def _vanishing(number: sp.Expr) -> bool:
+    """Whether the number is zero to fifty digits, which refutes nearly all that no algebra would prove."""
+    value = sp.N(number, _DIGITS)
+    return bool(value.is_Number and abs(value) < sp.Float(f"1e-{_DIGITS}"))
+
+
+def _tried(function: Callable[[sp.Expr], Found], expr: sp.Expr) -> Found | None:
+    """function(expr), or None where that takes too many steps: the numbers are known and do not wait for it."""
+    return bounded(function, expr, _STEPS)
+
+
+def _tried_or_left(function: Callable[[sp.Expr], sp.Expr], expr: sp.Expr) -> sp.Expr:
+    found = _tried(function, expr)
+    return expr if found is None else found
 
 
 def _close(value: sp.Expr, wanted: float, tolerance: sp.Expr = _AGREEMENT) -> bool:
@@ -126,36 +149,46 @@ def _constant(gain: sp.Expr) -> bool:
 
 def _roots(gain: sp.Expr) -> Iterator[sp.Expr]:
     """Roots in closed form of the stationarity, factor by factor, where it is polynomial in the size."""
-    numerator = sp.numer(sp.together(sp.diff(gain, _SIZE)))
-    if not numerator.is_polynomial(_SIZE):
+    numerator = _tried(lambda e: sp.numer(sp.together(sp.diff(e, _SIZE))), gain)
+    if numerator is None or not numerator.is_polynomial(_SIZE):
         return
-    for factor, _ in sp.factor_list(numerator)[1]:
+    for factor in _tried(lambda e: [f for f, _ in sp.factor_list(e)[1]], numerator) or ():
         poly = sp.Poly(factor, _SIZE) if _SIZE in factor.free_symbols else None
         if poly is None:
             continue
         biquadratic = poly.degree() == 4 and all(p % 2 == 0 for (p,) in poly.monoms())
         if poly.degree() <= 2 or biquadratic:
-            yield from sp.solve(factor, _SIZE)
+            yield from _tried(lambda e: sp.solve(e, _SIZE), factor) or ()
 
 
 def _tidy(expr: sp.Expr) -> sp.Expr:
     """Written in nu again, and factorised where that is cheap."""
     expr = expr.subs(_ROOT_NU, sp.sqrt(NU))
-    return sp.factor(sp.simplify(expr)) if sp.count_ops(expr) < _LARGEST else expr
+    return _tried_or_left(lambda e: sp.factor(sp.simplify(e)), expr) if sp.count_ops(expr) < _LARGEST else expr
 
 
 def limits(excess: sp.Expr, general: bool) -> Mapping[str, sp.Expr]:
-    """Limits in nu and L of a closed form that holds for all of them, with the next order in nu if it is rational."""
+    """Limits in nu and L of a closed form that holds for all of them, with the next order in nu if it is rational.
+
+    What takes too many steps is left out.
+    """
     if not general:
         return {}
     at_zero = excess.subs(NU, 0)
-    found = {"nu -> 0": sp.simplify(at_zero)} if at_zero.is_finite is not False else {}
-    if not excess.is_rational_function(NU, L):
-        return found
-    slope = sp.factor(sp.diff(excess, NU).subs(NU, 0))
-    far = sp.limit(excess, NU, sp.oo)
-    found["nu -> 0, first orders"] = found["nu -> 0"] + slope * NU
-    found["nu -> oo"] = sp.factor(far)
-    found["nu -> oo, first orders"] = sp.factor(far) + sp.factor(sp.limit((excess - far) * NU, NU, sp.oo)) / NU
-    found["L -> oo"] = sp.limit(excess, L, sp.oo)
-    return found
+    found = {} if at_zero.is_finite is False else {"nu -> 0": _tried(sp.simplify, at_zero)}
+    if excess.is_rational_function(NU, L):
+        found |= _orders_in_nu(excess, found.get("nu -> 0"))
+        found["L -> oo"] = _tried(lambda e: sp.limit(e, L, sp.oo), excess)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _orders_in_nu(excess: sp.Expr, start: sp.Expr | None) -> dict[str, sp.Expr | None]:
+    """The first two orders of a rational closed form at both ends of nu."""
+    slope = _tried(lambda e: sp.factor(sp.diff(e, NU).subs(NU, 0)), excess)
+    far = _tried(lambda e: sp.factor(sp.limit(e, NU, sp.oo)), excess)
+    fall = None if far is None else _tried(lambda e: sp.factor(sp.limit((e - far) * NU, NU, sp.oo)), excess)
+    return {
+        "nu -> 0, first orders": None if start is None or slope is None else start + slope * NU,
+        "nu -> oo": far,
+        "nu -> oo, first orders": None if far is None or fall is None else far + fall / NU,
+    }

@@ -12,20 +12,18 @@ from dataclasses import dataclass
 import sympy as sp
 
 from replicode.theory.activation import Activation, activation
-from replicode.theory.closed import ClosedAverages, closed_averages
+from replicode.theory.budget import budget
+from replicode.theory.closed import ClosedAverages, Overlaps, closed_averages
 from replicode.theory.domain import check_domain
 from replicode.theory.gaussian import FieldLaw
-from replicode.theory.limits import check_tokens
-from replicode.theory.model import CHI_STAR, NOISE, Z_STAR, M, Q
+from replicode.theory.lengths import Lengths, Tokens, lengths
+from replicode.theory.model import DEFAULT_MODEL, SIGMA, Block, Model
 from replicode.theory.nodes import L
 from replicode.theory.properties import properties
 from replicode.theory.saddle import Reduction, reductions
 from replicode.theory.task import Task, task
 
-K_VSTAR = sp.Symbol("k_vstar", real=True)
-V_KSTAR = sp.Symbol("v_kstar", real=True)
-K_V = sp.Symbol("k_v", real=True)
-CROSS_OVERLAPS = (K_VSTAR, V_KSTAR, K_V)
+CROSS_OVERLAPS = DEFAULT_MODEL.cross_overlaps
 
 CHI_EPS, CHI_IDLE = sp.Symbol("chi_eps", real=True), sp.Symbol("chi_l", real=True)
 SIGMA_EPS, SIGMA_IDLE = sp.Symbol("sigma_eps", real=True), sp.Symbol("sigma_l", real=True)
@@ -48,53 +46,75 @@ class PopulationRisk:
     idle: sp.Expr
     bias: sp.Expr
     on_manifold: sp.Expr
+    model: Model
+
+    @property
+    def best_value_overlap(self) -> sp.Expr:
+        """The m_v of the best v = m_v v*, on the manifold."""
+        m, q = self.model.values.m, self.model.values.q
+        return sp.solve(sp.diff(self.on_manifold.subs(q, m**2), m), m)[0]
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether chi_star is integrated out, the scores being Gaussian."""
+        return self.model.scores.teacher not in self.score_mean.free_symbols
 
 
-def token_covariance(chi: sp.Symbol) -> FieldLaw:
-    """The base law of (chi*, z*, chi, z) of one token, off the manifold."""
-    covariance = sp.ImmutableMatrix(
-        [
-            [1, 0, M["k"], V_KSTAR],
-            [0, 1, K_VSTAR, M["v"]],
-            [M["k"], K_VSTAR, Q["k"], K_V],
-            [V_KSTAR, M["v"], K_V, Q["v"]],
-        ]
-    )
-    return FieldLaw((CHI_STAR, Z_STAR, chi, _Z), sp.ImmutableMatrix.zeros(4, 1), covariance)
+def token_covariance(chi: sp.Symbol, model: Model = DEFAULT_MODEL) -> FieldLaw:
+    """The base law of the teachers' and the students' fields of one token, off the manifold."""
+    blocks = model.blocks
+
+    def cross(student: Block, teacher: Block) -> sp.Symbol:
+        return student.m if student == teacher else model.crossed(student, teacher)
+
+    def own(one: Block, two: Block) -> sp.Symbol:
+        return one.q if one == two else model.mixed(one, two)
+
+    overlaps = sp.Matrix([[cross(student, teacher) for student in blocks] for teacher in blocks])
+    norms = sp.Matrix([[own(a, b) for b in blocks] for a in blocks])
+    covariance = sp.Matrix(sp.BlockMatrix([[sp.eye(len(blocks)), overlaps], [overlaps.T, norms]]))
+    fields = [b.teacher for b in blocks] + [chi if b == model.scores else _Z for b in blocks]
+    return FieldLaw(tuple(fields), sp.ImmutableMatrix.zeros(len(fields), 1), sp.ImmutableMatrix(covariance))
 
 
-def population_risk(setting: Task) -> PopulationRisk:
+def population_risk(setting: Task, model: Model = DEFAULT_MODEL) -> PopulationRisk:
     """Derive the integrand by conditioning every token's (z*, z) on its scores."""
-    hidden, idle, score = _given_scores(setting)
-    weights = sp.Matrix([1, -SIGMA_EPS])
+    hidden, idle, score = _given_scores(setting, model)
+    factor, rate, label = model.risk_factor(), model.output_rate(), model.label_sources()
+    weights = sp.Matrix([label[model.values.teacher], -rate.subs(SIGMA, SIGMA_EPS)])
     variance = (weights.T * hidden.covariance * weights)[0]
     bias = (weights.T * hidden.mean)[0]
-    hidden_part = NOISE**2 + sp.collect(sp.expand(variance), SIGMA_EPS, sp.factor) + (bias - BIAS_IDLE) ** 2
-    idle_part = SIGMA_IDLE**2 * idle.covariance[0, 0]
-    flat = dict.fromkeys(CROSS_OVERLAPS, sp.S.Zero)
+    spread = sp.collect(sp.expand(variance), SIGMA_EPS, sp.factor)
+    hidden_part = model.noise_risk() + factor * spread + factor * (bias - BIAS_IDLE) ** 2
+    idle_rate = rate.subs(SIGMA, SIGMA_IDLE)
+    idle_part = factor * idle_rate**2 * idle.covariance[0, 0]
+    flat = dict.fromkeys(model.cross_overlaps, sp.S.Zero)
     manifold = _on_manifold(hidden_part.subs({**flat, BIAS_IDLE: 0}), idle_part.subs(flat))
     return PopulationRisk(
         score_mean=score.mean[0],
         score_variance=score.covariance[0, 0],
-        idle_score_variance=token_covariance(CHI_IDLE).marginal(CHI_IDLE).covariance[0, 0],
+        idle_score_variance=token_covariance(CHI_IDLE, model).marginal(CHI_IDLE).covariance[0, 0],
         hidden=hidden_part,
         idle=idle_part,
-        bias=SIGMA_IDLE * idle.mean[0],
+        bias=idle_rate * idle.mean[0],
         on_manifold=manifold,
+        model=model,
     )
 
 
-def _given_scores(setting: Task) -> tuple[FieldLaw, FieldLaw, FieldLaw]:
+def _given_scores(setting: Task, model: Model) -> tuple[FieldLaw, FieldLaw, FieldLaw]:
     """The laws of (z*, z) at the hidden token and of z at an idle one given the scores, and that of chi_eps.
 
     Where the task leaves the scores Gaussian chi* is integrated out; else everything is given chi* too.
     """
+    star, told = model.scores.teacher, model.values.teacher
+    hidden, idle = token_covariance(CHI_EPS, model), token_covariance(CHI_IDLE, model)
     if setting.gaussian:
-        hidden = token_covariance(CHI_EPS).reweighted(CHI_STAR, *setting.hidden_score()).marginal(Z_STAR, CHI_EPS, _Z)
-        idle = token_covariance(CHI_IDLE).marginal(CHI_IDLE, _Z)
+        hidden = hidden.reweighted(star, *setting.hidden_score()).marginal(told, CHI_EPS, _Z)
+        idle = idle.marginal(CHI_IDLE, _Z)
         return hidden.given(CHI_EPS), idle.given(CHI_IDLE), hidden.marginal(CHI_EPS)
-    hidden = token_covariance(CHI_EPS).given(CHI_STAR)
-    idle = token_covariance(CHI_IDLE).marginal(CHI_STAR, CHI_IDLE, _Z).given(CHI_STAR)
+    hidden = hidden.marginal(star, told, CHI_EPS, _Z).given(star)
+    idle = idle.marginal(star, CHI_IDLE, _Z).given(star)
     return hidden.given(CHI_EPS), idle.given(CHI_IDLE), hidden.marginal(CHI_EPS)
 
 
@@ -109,25 +129,53 @@ def _on_manifold(hidden: sp.Expr, idle: sp.Expr) -> sp.Expr:
 
 @dataclass(frozen=True)
 class PopulationSystem:
-    """All that is derived at population level: the risk of any estimator, and A and B where they have closed forms."""
+    """All that is derived at population level: the risk of any estimator, and A and B where they have closed forms.
+
+    Where the number of tokens varies, `averages` are over it too, with names A_L_n and B_L_n for what is not closed
+    at n tokens.
+    """
 
     activation: Activation
     task: Task
-    tokens: int | None
+    lengths: Lengths | None
+    model: Model
     reductions: tuple[Reduction, ...]
     risk: PopulationRisk
     averages: ClosedAverages
 
 
+@budget("deriving the population risk")
 def derive_population(
-    act: str | Activation, setting: str | Task = "spiked", tokens: int | None = None
+    act: str | Activation,
+    setting: str | Task = "spiked",
+    tokens: Tokens | None = None,
+    model: Model = DEFAULT_MODEL,
 ) -> PopulationSystem:
-    """The population level of an activation on any task."""
-    check_tokens(tokens)
-    act, setting = activation(act), task(setting)
-    check_domain(act, tokens)
-    found = closed_averages(act, setting)
-    if tokens is not None:
-        a, b = (None if e is None else e.xreplace({L: sp.Integer(tokens)}) for e in (found.A, found.B))
-        found = ClosedAverages(a, b)
-    return PopulationSystem(act, setting, tokens, reductions(properties(act)), population_risk(setting), found)
+    """The population level of an activation on any task, at any, a given or a varying number of tokens."""
+    law = None if tokens is None else lengths(tokens)
+    act, setting = activation(act), task(setting).at(law)
+    for length in law.tokens if law else (None,):
+        check_domain(act, length)
+    found = closed_averages(act, setting, Overlaps(model.scores.m, model.scores.q))
+    if law is not None:
+        found = ClosedAverages(over_lengths(found.A, A, law), over_lengths(found.B, B, law))
+    risk = population_risk(setting, model)
+    return PopulationSystem(act, setting, law, model, reductions(properties(act)), risk, found)
+
+
+def over_lengths(closed: sp.Expr | None, average: sp.Symbol, law: Lengths) -> sp.Expr | None:
+    """A closed average in L, averaged over the lengths; each by its name where it is not closed and they vary."""
+    if law.fixed is not None:
+        return None if closed is None else closed.xreplace({L: sp.Integer(law.fixed)})
+    parts = [at_length(average, n) if closed is None else closed.xreplace({L: sp.Integer(n)}) for n in law.tokens]
+    return sp.Add(*[p * e for p, e in zip(probabilities(law), parts, strict=True)])
+
+
+def at_length(average: sp.Symbol, tokens: int) -> sp.Symbol:
+    """The name of A or B at one of several numbers of tokens."""
+    return sp.Symbol(f"{average.name}_L_{tokens}", real=True)
+
+
+def probabilities(law: Lengths) -> tuple[sp.Rational, ...]:
+    """P(L) as typed."""
+    return tuple(sp.Rational(repr(p)) for p in law.weights)

@@ -11,15 +11,20 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import mpmath
 import sympy as sp
 from mpmath import mpf
 
 from replicode.theory.activation import Activation
+from replicode.theory.expansion import MAX_EXPANDED, expanded, expanded_terms
 from replicode.theory.language import _budget, _Exhausted
-from replicode.theory.nodes import L, TokenSum, X, relu, sigmoid, softplus, step
+from replicode.theory.language.functions import FOLDED, KINKED, rewritten
+from replicode.theory.nodes import L, TokenSum, X
 from replicode.theory.numeric import Program, Undefined, random_scores, shown, zero_along
+
+Found = TypeVar("Found")
 
 DIGITS = 80
 ZERO = mpf(10) ** -50
@@ -27,7 +32,6 @@ TOKENS = (2, 3, 4, 5)
 _DRAWS = 8
 _PROVABLE_SIZE = 400
 _PROOF_STEPS = 250_000
-_KINKED = (sp.Abs, relu, step, sp.sign)
 
 
 @dataclass(frozen=True)
@@ -119,17 +123,14 @@ def proved_zero(expr: sp.Expr) -> bool:
 
 
 def in_exponentials(expr: sp.Expr) -> sp.Expr:
-    """The own nodes and tanh written with exp, relu with the absolute value."""
-    return (
-        expr.replace(relu, lambda u: (u + sp.Abs(u)) / 2)
-        .replace(softplus, lambda u: sp.log(1 + sp.exp(u)))
-        .replace(sigmoid, lambda u: 1 / (1 + sp.exp(-u)))
-        .replace(sp.tanh, lambda u: 1 - 2 / (1 + sp.exp(2 * u)))
-    )
+    """Functions made of exponentials written so, relu with the absolute value."""
+    return rewritten(expr, "elementary")
 
 
-def bounded(function: Callable[[sp.Expr], sp.Expr], expr: sp.Expr, steps: int = _PROOF_STEPS) -> sp.Expr | None:
-    """function(expr), or None when it takes too many steps or SymPy gives up on it."""
+def bounded(function: Callable[[sp.Expr], Found], expr: sp.Expr, steps: int = _PROOF_STEPS) -> Found | None:
+    """function(expr), or None when it makes too many terms, takes too many steps or SymPy gives up on it."""
+    if expanded_terms(expr) > MAX_EXPANDED:
+        return None
     try:
         with _budget(steps):
             return function(expr)
@@ -187,7 +188,7 @@ def common_shift_rate(act: Activation) -> sp.Expr:
     for symbol, body in form.sums:
         flow = sp.diff(body, X) + sum((sp.diff(body, s) * r for s, r in rates.items()), sp.S.Zero)
         bodies[symbol] = TokenSum(body.xreplace(bodies))
-        rates[symbol] = TokenSum(sp.expand(flow.xreplace(bodies)))
+        rates[symbol] = TokenSum(expanded(flow.xreplace(bodies)))
     total = sp.diff(form.f, X) + sum((sp.diff(form.f, s) * r for s, r in rates.items()), sp.S.Zero)
     return total.xreplace(bodies)
 
@@ -206,7 +207,7 @@ def shift_claim(act: Activation) -> Claim:
 
 def kinked_arguments(expr: sp.Expr) -> tuple[sp.Expr, ...]:
     """Arguments of abs, relu and step, and bases of fractional powers, at whose zeros the expression is not smooth."""
-    found = {node.args[0] for node in expr.atoms(*_KINKED)}
+    found = {node.args[0] for node in expr.atoms(*KINKED)}
     roots = {p.base for p in expr.atoms(sp.Pow) if p.exp.is_number and not p.exp.is_integer}
     found |= {_inside(b) for b in roots if not b.is_number and not b.is_positive and reaches_zero(b)}
     open_ones = [a for a in found if not (a.is_positive or a.is_negative)]
@@ -215,7 +216,7 @@ def kinked_arguments(expr: sp.Expr) -> tuple[sp.Expr, ...]:
 
 def _inside(expr: sp.Expr) -> sp.Expr:
     """The argument under abs and relu: it is zero where their own kink is."""
-    return _inside(expr.args[0]) if isinstance(expr, sp.Abs | relu) else expr
+    return _inside(expr.args[0]) if isinstance(expr, FOLDED) else expr
 
 
 def reaches_zero(expr: sp.Expr) -> bool:

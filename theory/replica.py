@@ -13,7 +13,7 @@ from functools import cache
 
 import sympy as sp
 
-from replicode.theory.model import BLOCKS, LAMBDA, LAMBDAS, MH, QH, VH, M, Model, Q, V
+from replicode.theory.model import Block, Model
 
 N_REPLICAS = sp.Symbol("n_rep", positive=True)
 BETA = sp.Symbol("beta_T", positive=True)
@@ -90,38 +90,32 @@ class PriorFreeEnergy:
 
 
 @cache
-def prior_free_energy(model: Model, block: str) -> PriorFreeEnergy:
-    """m mh - q Vh/2 + qh V/2 - (...) for block k or v, derived from the replicated prior integral.
+def prior_free_energy(model: Model, block: Block) -> PriorFreeEnergy:
+    """m mh - q Vh/2 + qh V/2 - (...) for one block, derived from the replicated prior integral.
 
     Q_ab = V/beta I + q J are the student overlaps, m the teacher's; the conjugates enter as
     exp(mt theta* sum_a theta_a - theta^T (Vt I - qt J) theta / 2) and scale with beta as mt = beta mh,
     Vt = beta Vh, qt = beta^2 qh.
     """
-    curvature = model.penalty_curvature().subs(LAMBDA, LAMBDAS[block])
-    precision = ReplicaMatrix(BETA * curvature + VT, -QT)
+    precision = ReplicaMatrix(BETA * model.penalty_curvature(block) + VT, -QT)
     coupling = MT**2 * precision.inverse().sum()
     log_integral = N_REPLICAS * sp.log(2 * sp.pi) / 2 - precision.log_det() / 2 - sp.log(1 - coupling) / 2
-    overlaps = ReplicaMatrix(V[block] / BETA, Q[block])
-    legendre = -N_REPLICAS * MT * M[block] + overlaps.trace_with(ReplicaMatrix(VT, -QT)) / 2
+    overlaps = ReplicaMatrix(block.V / BETA, block.q)
+    legendre = -N_REPLICAS * MT * block.m + overlaps.trace_with(ReplicaMatrix(VT, -QT)) / 2
     replicated = log_integral + legendre
 
     entropy = per_replica(replicated)
-    powers = {MT: BETA * MH[block], QT: BETA**2 * QH[block], VT: BETA * VH[block]}
+    powers = {MT: BETA * block.mh, QT: BETA**2 * block.qh, VT: BETA * block.Vh}
     scaled = entropy.subs(powers, simultaneous=True)
-    value = sp.apart(ground_state(scaled), VH[block])
+    value = sp.apart(ground_state(scaled), block.Vh)
     return PriorFreeEnergy(precision, coupling, legendre, replicated, entropy, scaled, value)
 
 
 def prior_free_energies(model: Model) -> dict[str, PriorFreeEnergy]:
-    """Both blocks: they differ by the names of their symbols only, so one is derived and the other renamed."""
-    first, *others = BLOCKS
+    """All blocks by name: they differ by the names of their symbols only, so one is derived and the others renamed."""
+    first = model.blocks[0]
     derived = prior_free_energy(model, first)
-    return {first: derived} | {b: _renamed(derived, block_renaming(first, b)) for b in others}
-
-
-def block_renaming(old: str, new: str) -> dict[sp.Symbol, sp.Symbol]:
-    """The symbols of one block by those of the other."""
-    return {s[old]: s[new] for s in (M, Q, V, MH, QH, VH, LAMBDAS)}
+    return {b.name: _renamed(derived, first.renaming(b)) for b in model.blocks}
 
 
 def _renamed(prior: PriorFreeEnergy, names: dict[sp.Symbol, sp.Symbol]) -> PriorFreeEnergy:

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import sympy as sp
 
-from replicode.theory.nodes import relu, sigmoid, softplus, step
+from replicode.theory.language.functions import nodes_that
 from replicode.theory.special import bivariate_normal_cdf, owens_t
 from replicode.theory.terms import (
     MAX_OPERATIONS,
@@ -32,6 +33,12 @@ from replicode.theory.terms import (
     polynomials,
     scaled,
     total,
+)
+
+_BOUNDED = nodes_that(lambda f: f.bounded)
+_TAME: tuple[type[Any], ...] = (
+    *(sp.Add, sp.Mul, sp.Pow),
+    *nodes_that(lambda f: not f.bounded and not f.explosive and f.domain == sp.S.Reals),
 )
 
 MAX_COST = 1000
@@ -274,8 +281,7 @@ def _bounded(expr: sp.Expr) -> bool:
         return all(_bounded(a) for a in expr.args)
     if expr.is_Pow and expr.exp.is_Integer and expr.exp > 0:
         return _bounded(expr.base)
-    saturating = (sp.tanh, sigmoid, sp.erf, sp.erfc, sp.cos, sp.sin, step, sp.sign)
-    return not expr.free_symbols or isinstance(expr, saturating) or (expr.is_Symbol and expr != Y)
+    return not expr.free_symbols or isinstance(expr, _BOUNDED) or (expr.is_Symbol and expr != Y)
 
 
 def _tame(expr: sp.Expr) -> bool:
@@ -287,8 +293,7 @@ def _tame(expr: sp.Expr) -> bool:
         return bool(expr.exp.is_Rational and room) and _tame(expr.base)
     if isinstance(expr, sp.log):
         return _above_zero(expr.args[0]) and _tame(expr.args[0])
-    known = (sp.Add, sp.Mul, sp.Pow, relu, sp.Abs, softplus)
-    return expr == Y or (isinstance(expr, known) and all(_tame(a) for a in expr.args))
+    return expr == Y or (isinstance(expr, _TAME) and all(_tame(a) for a in expr.args))
 
 
 def _above_zero(expr: sp.Expr) -> bool:

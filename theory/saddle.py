@@ -14,27 +14,13 @@ from functools import cache, cached_property
 import sympy as sp
 
 from replicode.theory.activation import Activation, TokenForm, activation
+from replicode.theory.budget import budget
 from replicode.theory.channel import N, U, ValueElimination, eliminate_values
 from replicode.theory.domain import check_domain
 from replicode.theory.gaussian import FieldLaw, price_stein
 from replicode.theory.lengths import Lengths, lengths
 from replicode.theory.location import Location, location
-from replicode.theory.model import (
-    ALPHA,
-    BLOCKS,
-    CHI_STAR,
-    CONJUGATES,
-    MH,
-    ORDER_PARAMETERS,
-    QH,
-    VH,
-    M,
-    Model,
-    Q,
-    V,
-    Y,
-    token_law,
-)
+from replicode.theory.model import ALPHA, DEFAULT_MODEL, SIGMA, Block, F, Model, TokenFields, Y
 from replicode.theory.nodes import L, W
 from replicode.theory.notation import latex
 from replicode.theory.properties import Properties, properties
@@ -65,32 +51,14 @@ class E(sp.Function):
         return None if outside == 1 else outside * cls(inside)
 
 
-ENVELOPE = sp.Function("EM")(*ORDER_PARAMETERS)
+def envelope_of(model: Model) -> sp.Expr:
+    """E[M], of which only the derivatives in the order parameters are known."""
+    return sp.Function("EM")(*model.order_parameters)
 
 
-@dataclass(frozen=True)
-class TokenFields:
-    """The names of one token's fields w and G = (prox - w)/V in both blocks, and of the slope of the weight.
-
-    `slope` is S = d log gbar / d mu at this token, mu = E[chi* | w] and gbar = E[g | w].
-    """
-
-    w: Mapping[str, sp.Symbol]
-    g: Mapping[str, sp.Symbol]
-    slope: sp.Symbol
-
-    @staticmethod
-    def named(token: str) -> TokenFields:
-        """Fields of the hidden token ('eps') or of an idle one ('l')."""
-        names = {"k": "chi", "v": "z"}
-        return TokenFields(
-            {b: sp.Symbol(f"w_{names[b]}_{token}", real=True) for b in BLOCKS},
-            {b: sp.Symbol(f"G_{names[b]}_{token}", real=True) for b in BLOCKS},
-            sp.Symbol(f"S_{token}", real=True),
-        )
-
-
-HIDDEN, IDLE = TokenFields.named("eps"), TokenFields.named("l")
+ENVELOPE = envelope_of(DEFAULT_MODEL)
+HIDDEN, IDLE = DEFAULT_MODEL.hidden, DEFAULT_MODEL.idle
+conjugate_of = DEFAULT_MODEL.conjugate_of
 
 
 @dataclass(frozen=True)
@@ -115,7 +83,7 @@ class Reduction:
     statement: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SaddleSystem:
     """All that is derived for one (activation, task, number of tokens or distribution of it).
 
@@ -142,6 +110,9 @@ class SaddleSystem:
     prior_update: Mapping[sp.Symbol, sp.Expr]
     reductions: tuple[Reduction, ...]
 
+    def __repr__(self) -> str:
+        return f"SaddleSystem({self.activation.text}, task {self.task.text}, tokens {self.lengths or 'L'})"
+
     @property
     def tokens(self) -> int | None:
         """The number of tokens where it is given and does not vary."""
@@ -157,23 +128,36 @@ class SaddleSystem:
     def rate_factor(self, theta: sp.Symbol) -> sp.Expr:
         """The factor of d E[M] / d theta in the conjugate that stationarity in theta determines."""
         balance = self.gradient[theta]
-        return -sp.diff(balance, rate_symbol(theta)) / sp.diff(balance, conjugate_of(theta))
+        return -sp.diff(balance, rate_symbol(theta)) / sp.diff(balance, self.model.conjugate_of(theta))
+
+    @cached_property
+    def conjugate_update(self) -> dict[sp.Symbol, sp.Expr]:
+        """The conjugates at which f is stationary in the order parameters, in the rates of E[M]."""
+        pairs = [(self.model.conjugate_of(t), self.gradient[t]) for t in self.model.order_parameters]
+        solved = {conjugate: sp.solve(balance, conjugate)[0] for conjugate, balance in pairs}
+        return {conjugate: solved[conjugate] for conjugate in self.model.conjugates}
+
+    @property
+    def even(self) -> bool:
+        """Whether (w_z, y) -> -(w_z, y) changes nothing; the activation does not see them."""
+        loss = self.model.loss
+        return bool(sp.expand(loss - loss.xreplace({Y: -Y, F: -F})) == 0)
 
     def equations(self) -> dict[str, sp.Expr]:
         """The twelve saddle-point equations, unknown by unknown, and the derivative forms of Vh."""
         found = {s.name: e for s, e in self.prior_update.items()}
         derived = self.derivative_equations()
-        for theta in ORDER_PARAMETERS:
-            unknown = conjugate_of(theta).name
+        for theta in self.model.order_parameters:
+            unknown = self.model.conjugate_of(theta).name
             found[unknown] = self.channel[theta].expression(self.length, self.rate_factor(theta))
-            if theta in Q.values():
+            if theta == self.model.block_of(theta).q:
                 found[f"{unknown}_derivative_form"] = derived[unknown]
         return found
 
     def derivative_equations(self) -> dict[str, sp.Expr]:
         """mh and Vh by Price alone, with derivatives of G; right only while the prox does not jump."""
         return {
-            conjugate_of(theta).name: form.expression(self.length, self.rate_factor(theta))
+            self.model.conjugate_of(theta).name: form.expression(self.length, self.rate_factor(theta))
             for theta, form in self.derivative_form.items()
         }
 
@@ -195,12 +179,7 @@ def rate_symbol(theta: sp.Symbol) -> sp.Symbol:
     return sp.Symbol(f"dEM_{theta.name}", real=True)
 
 
-def conjugate_of(theta: sp.Symbol) -> sp.Symbol:
-    """The conjugate that stationarity in theta determines: m -> mh, q -> Vh, V -> qh."""
-    pairs = {s: t for b in BLOCKS for s, t in ((M[b], MH[b]), (Q[b], VH[b]), (V[b], QH[b]))}
-    return pairs[theta]
-
-
+@budget("deriving the saddle-point system")
 def derive(
     act: str | Activation,
     task_spec: str | Task = "spiked",
@@ -209,15 +188,15 @@ def derive(
 ) -> SaddleSystem:
     """Derive the replica-symmetric saddle-point system of an activation on a task."""
     law = None if tokens is None else lengths(tokens)
-    act, setting, model = activation(act), task(task_spec).at(law), model or Model()
+    act, setting, model = activation(act), task(task_spec).at(law), model or DEFAULT_MODEL
     for length in law.tokens if law else (None,):
         check_domain(act, length)
     values = eliminate_values(model)
     priors = prior_free_energies(model)
-    free_energy = sum((p.value for p in priors.values()), sp.S.Zero) + ALPHA * ENVELOPE
+    free_energy = sum((p.value for p in priors.values()), sp.S.Zero) + ALPHA * envelope_of(model)
     place = location(setting)
-    joint = joint_laws(setting, place)
-    hidden_law, idle_law = joint[0].marginal(*HIDDEN.w.values(), Y), joint[1].marginal(*IDLE.w.values())
+    joint = joint_laws(setting, place, model)
+    hidden_law, idle_law = joint[0].marginal(*model.hidden.w.values(), Y), joint[1].marginal(*model.idle.w.values())
     found = properties(act)
     return SaddleSystem(
         activation=act,
@@ -234,89 +213,94 @@ def derive(
         values=values,
         loss=loss_derivatives(act.token_form(), values),
         free_energy=free_energy,
-        gradient={s: _gradient(free_energy, s) for s in (*ORDER_PARAMETERS, *CONJUGATES)},
-        channel={t: _channel_average(t, joint) for t in ORDER_PARAMETERS},
-        derivative_form={s[b]: _derivative_form(s[b], joint) for b in BLOCKS for s in (M, Q)},
-        prior_update=_prior_update(free_energy),
+        gradient={s: _gradient(free_energy, s, model) for s in (*model.order_parameters, *model.conjugates)},
+        channel={t: _channel_average(t, joint, model) for t in model.order_parameters},
+        derivative_form={t: _derivative_form(t, joint, model) for t in model.overlaps},
+        prior_update=_prior_update(free_energy, model),
         reductions=reductions(found) + _location_reductions(place),
     )
 
 
-def joint_laws(setting: Task, place: Location) -> tuple[FieldLaw, FieldLaw]:
+def joint_laws(setting: Task, place: Location, model: Model) -> tuple[FieldLaw, FieldLaw]:
     """The law of (w_chi, w_z, y) at the hidden token and of (w_chi, w_z) at an idle one.
 
     A Gaussian weight is put into it; else it is the base law, with the token's chi* in front.
     """
-    hidden, idle = token_law(HIDDEN.w["k"], HIDDEN.w["v"]), token_law(IDLE.w["k"], IDLE.w["v"])
+    w_hidden, w_idle, star = model.hidden.w, model.idle.w, model.scores.teacher
+    hidden, idle = model.token_law(w_hidden), model.token_law(w_idle)
     if place.weighted:
-        return hidden.marginal(CHI_STAR, *HIDDEN.w.values(), Y), idle.marginal(CHI_STAR, *IDLE.w.values())
-    hidden = hidden.reweighted(CHI_STAR, *setting.hidden_score())
-    return hidden.marginal(*HIDDEN.w.values(), Y), idle.marginal(*IDLE.w.values())
+        return hidden.marginal(star, *w_hidden.values(), Y), idle.marginal(star, *w_idle.values())
+    hidden = hidden.reweighted(star, *setting.hidden_score())
+    return hidden.marginal(*w_hidden.values(), Y), idle.marginal(*w_idle.values())
 
 
 def loss_derivatives(form: TokenForm, values: ValueElimination) -> StagedDerivatives:
     """The z-eliminated loss as a function of the token sums S_a, U = sum f w, N = sum f^2, with its derivatives."""
-    return staged_derivatives([*form.sums, (U, form.f * W), (N, form.f**2)], values.envelope)
+    rate = values.rate.xreplace({SIGMA: form.f})
+    return staged_derivatives([*form.sums, (U, rate * W), (N, rate**2)], values.envelope)
 
 
-def _gradient(free_energy: sp.Expr, unknown: sp.Symbol) -> sp.Expr:
-    placeholders = {sp.Derivative(ENVELOPE, t): rate_symbol(t) for t in ORDER_PARAMETERS}
+def _gradient(free_energy: sp.Expr, unknown: sp.Symbol, model: Model) -> sp.Expr:
+    placeholders = {sp.Derivative(envelope_of(model), t): rate_symbol(t) for t in model.order_parameters}
     return sp.diff(free_energy, unknown).xreplace(placeholders)
 
 
-def _prior_update(free_energy: sp.Expr) -> dict[sp.Symbol, sp.Expr]:
-    """m, q, V of each block from stationarity in the conjugates, in the order that makes them explicit."""
+def _prior_update(free_energy: sp.Expr, model: Model) -> dict[sp.Symbol, sp.Expr]:
+    """m, q, V of each block from stationarity in the conjugates."""
     update: dict[sp.Symbol, sp.Expr] = {}
-    for b in BLOCKS:
-        for unknown, conjugate in ((M[b], MH[b]), (V[b], QH[b]), (Q[b], VH[b])):
-            (update[unknown],) = sp.solve(sp.diff(free_energy, conjugate), unknown)
-    return {s: sp.factor(update[s]) for s in ORDER_PARAMETERS}
+    for unknown in model.order_parameters:
+        (found,) = sp.solve(sp.diff(free_energy, model.conjugate_of(unknown)), unknown)
+        update[unknown] = sp.factor(found)
+    return update
 
 
 @cache
-def _channel_average(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw]) -> ChannelAverage:
+def _channel_average(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw], model: Model) -> ChannelAverage:
     """d E[M] / d theta; G = -grad_w M by the envelope theorem, and M depends on V explicitly."""
-    for b in BLOCKS:
-        if theta == V[b]:
-            return ChannelAverage(*[explicit_rate(b, fields) for fields in (HIDDEN, IDLE)])
+    tokens = (model.hidden, model.idle)
+    block = model.block_of(theta)
+    if theta == block.V:
+        return ChannelAverage(*[explicit_rate(block, fields) for fields in tokens])
     parts = [
-        given_fields(price_stein(law, {fields.w[b]: -fields.g[b] for b in BLOCKS}, theta), law, fields)
-        for law, fields in zip(laws, (HIDDEN, IDLE), strict=True)
+        given_fields(price_stein(law, {w: -fields.g[b] for b, w in fields.w.items()}, theta), law, fields, model)
+        for law, fields in zip(laws, tokens, strict=True)
     ]
     return ChannelAverage(*parts)
 
 
-def given_fields(integrand: sp.Expr, law: FieldLaw, fields: TokenFields) -> sp.Expr:
+def given_fields(integrand: sp.Expr, law: FieldLaw, fields: TokenFields, model: Model) -> sp.Expr:
     """The integrand, linear in chi*, averaged over chi* given w with the weight g: E[chi* g | w] = (mu + s^2 S) gbar.
 
     This is Stein's lemma in the conditional law N(mu, s^2) of chi*, S being d log gbar / d mu.
     """
-    if CHI_STAR not in law.fields:
+    star, w = model.scores.teacher, fields.w[model.scores.name]
+    if star not in law.fields:
         return integrand
-    conditional = law.marginal(CHI_STAR, fields.w["k"]).given(fields.w["k"])
+    conditional = law.marginal(star, w).given(w)
     replaced = conditional.mean[0] + conditional.covariance[0, 0] * fields.slope
-    return sp.factor_terms(sp.simplify(integrand.subs(CHI_STAR, replaced)))
+    return sp.factor_terms(sp.simplify(integrand.subs(star, replaced)))
 
 
-def explicit_rate(block: str, fields: TokenFields) -> sp.Expr:
+def explicit_rate(block: Block, fields: TokenFields) -> sp.Expr:
     """d/dV of (prox - w)^2/(2 V) at fixed prox = w + V G."""
-    prox = sp.Symbol("prox", real=True)
-    rate = sp.diff((prox - fields.w[block]) ** 2 / (2 * V[block]), V[block])
-    return sp.simplify(rate.subs(prox, fields.w[block] + V[block] * fields.g[block]))
+    prox, w, v = sp.Symbol("prox", real=True), fields.w[block.name], block.V
+    rate = sp.diff((prox - w) ** 2 / (2 * v), v)
+    return sp.simplify(rate.subs(prox, w + v * fields.g[block.name]))
 
 
 @cache
-def _derivative_form(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw]) -> ChannelAverage:
+def _derivative_form(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw], model: Model) -> ChannelAverage:
     """d E[M] / d theta by Price alone; it misses the jumps of a discontinuous prox."""
-    return ChannelAverage(*[_price(law, fields, theta) for law, fields in zip(laws, (HIDDEN, IDLE), strict=True)])
+    tokens = zip(laws, (model.hidden, model.idle), strict=True)
+    return ChannelAverage(*[_price(law, fields, theta, model.scores.teacher) for law, fields in tokens])
 
 
-def _price(law: FieldLaw, fields: TokenFields, theta: sp.Symbol) -> sp.Expr:
+def _price(law: FieldLaw, fields: TokenFields, theta: sp.Symbol, star: sp.Symbol) -> sp.Expr:
     """-sum_i mean_i' G_i - (1/2) sum_ij C_ij' dG_i/dw_j, of each pair the G that exists, which depends on both.
 
     The derivative in chi* falls on the weight, and is its slope.
     """
-    g = {fields.w[b]: fields.g[b] for b in BLOCKS}
+    g = {w: fields.g[b] for b, w in fields.w.items()}
     mean_rate, rate = law.mean.diff(theta), law.covariance.diff(theta)
     total = sp.Add(*[-mean_rate[i] * g[w] for i, w in enumerate(law.fields) if mean_rate[i] != 0])
     for i, first in enumerate(law.fields):
@@ -324,7 +308,7 @@ def _price(law: FieldLaw, fields: TokenFields, theta: sp.Symbol) -> sp.Expr:
             if rate[i, j] != 0:
                 of, by = (first, second) if first in g else (second, first)
                 moved = sp.Derivative(sp.Function(g[of].name)(by), by)
-                total -= rate[i, j] / 2 * (fields.slope * g[of] if by == CHI_STAR else moved)
+                total -= rate[i, j] / 2 * (fields.slope * g[of] if by == star else moved)
     return total
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import sympy as sp
 
 from replicode.theory.activation import Activation, TokenForm
+from replicode.theory.expansion import expanded
 from replicode.theory.model import CHI_STAR
 from replicode.theory.nodes import L, X
 from replicode.theory.task import Task
@@ -66,7 +67,7 @@ def _monomials(form: TokenForm) -> tuple[_Monomial, ...] | None:
     found: list[_Monomial] = []
     for term in _terms(form.f, symbols):
         whole = _monomial(term, bodies)
-        parts = [whole] if whole is not None else [_monomial(t, bodies) for t in sp.Add.make_args(sp.expand(term))]
+        parts = [whole] if whole is not None else [_monomial(t, bodies) for t in sp.Add.make_args(expanded(term))]
         if any(p is None for p in parts) or len(found) > _MOST_TERMS:
             return None
         found += [p for p in parts if p is not None]
@@ -149,7 +150,7 @@ def _linear_in_sums(expr: sp.Expr, bodies: dict[sp.Symbol, sp.Expr]) -> tuple[sp
         if slope.free_symbols & ({X} | set(bodies)):
             return None
         rest, body = rest - slope * symbol, body + slope * term
-    return sp.expand(rest), body
+    return expanded(rest), body
 
 
 def _opened(monomial: _Monomial, functions: tuple[sp.Expr, ...], own: int) -> Iterator[Product]:

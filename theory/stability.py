@@ -14,13 +14,10 @@ from functools import cache
 
 import sympy as sp
 
-from replicode.theory.model import ALPHA, BLOCKS, V
+from replicode.theory.model import ALPHA, DEFAULT_MODEL, Model
 from replicode.theory.replica import BETA, CHANNEL_V, ReplicaMatrix, Step
 from replicode.theory.saddle import Reduction, SaddleSystem
 
-RESPONSES: dict[tuple[str, str], sp.Symbol] = {
-    (a, b): sp.Symbol(f"R_{min(a, b)}{max(a, b)}", nonnegative=True) for a in BLOCKS for b in BLOCKS
-}
 _REPLICAS = 4
 _TOKENS = 2
 
@@ -44,14 +41,27 @@ class StabilitySystem:
         return self.system.reductions
 
 
+def responses_of(model: Model) -> sp.ImmutableMatrix:
+    """The symbols R_bb' of the averaged squared responses, the same for bb' and b'b."""
+    names = [b.name for b in model.blocks]
+    return sp.ImmutableMatrix(
+        [[sp.Symbol(f"R_{min(a, b)}{max(a, b)}", nonnegative=True) for b in names] for a in names]
+    )
+
+
+RESPONSES = {
+    (a.name, b.name): responses_of(DEFAULT_MODEL)[i, j]
+    for i, a in enumerate(DEFAULT_MODEL.blocks)
+    for j, b in enumerate(DEFAULT_MODEL.blocks)
+}
+
+
 @cache
-def stability_matrix() -> sp.ImmutableMatrix:
+def stability_matrix(model: Model = DEFAULT_MODEL) -> sp.ImmutableMatrix:
     """T, from the vanishing of the replicon Hessian's determinant."""
-    curvature = {b: sp.Symbol(f"p_{b}", positive=True) for b in BLOCKS}
-    prior = sp.diag(*[curvature[b] for b in BLOCKS])
-    channel = sp.Matrix(2, 2, lambda i, j: ALPHA * RESPONSES[BLOCKS[i], BLOCKS[j]])
-    squared = {curvature[b]: replicon_of_prior(V[b] / BETA) * BETA**2 for b in BLOCKS}
-    return sp.ImmutableMatrix((prior * channel).subs(squared))
+    curvature = [sp.Symbol(f"p_{b.name}", positive=True) for b in model.blocks]
+    squared = {p: replicon_of_prior(b.V / BETA) * BETA**2 for p, b in zip(curvature, model.blocks, strict=True)}
+    return sp.ImmutableMatrix((sp.diag(*curvature) * (ALPHA * responses_of(model))).subs(squared))
 
 
 def replicon_of_prior(chi: sp.Expr) -> sp.Expr:
@@ -71,7 +81,7 @@ def replicon_direction() -> sp.Matrix:
 
 def derive_stability(system: SaddleSystem) -> StabilitySystem:
     """The stability of a derived saddle-point system."""
-    matrix = stability_matrix()
+    matrix = stability_matrix(system.model)
     root = sp.sqrt((matrix[0, 0] - matrix[1, 1]) ** 2 + 4 * matrix[0, 1] * matrix[1, 0])
     responses = {
         "R_kk": "E sum_ll' [H (I + V_k H)^-1]^2",
@@ -86,7 +96,7 @@ def derive_stability(system: SaddleSystem) -> StabilitySystem:
 def _steps(system: SaddleSystem, matrix: sp.ImmutableMatrix) -> list[Step]:
     parts = {
         "Fluctuations outside the replica-symmetric saddle": _fluctuations(system),
-        "The response of the prox": _responses(),
+        "The response of the prox": _responses(system.model),
         "The de Almeida-Thouless matrix": _verdict(system, matrix),
     }
     return [Step(s.rule, s.lhs, s.rhs, part) for part, steps in parts.items() for s in steps]
@@ -118,9 +128,9 @@ def _fluctuations(system: SaddleSystem) -> list[Step]:
     ]
 
 
-def _responses() -> list[Step]:
+def _responses(model: Model) -> list[Step]:
     """d^2 M of a loss quadratic in (chi, w_z) with blocks H, C, E, by minimising it: two tokens, all entries free."""
-    v = V["k"]
+    v = model.scores.V
     h11, h12, h22 = sp.symbols("H_11 H_12 H_22", real=True)
     h = sp.Matrix([[h11, h12], [h12, h22]])
     c = sp.Matrix(2, 2, sp.symbols("C_11 C_12 C_21 C_22", real=True))
@@ -151,32 +161,28 @@ def _responses() -> list[Step]:
 
 def _verdict(system: SaddleSystem, matrix: sp.ImmutableMatrix) -> list[Step]:
     """The two second variations together, and ridge regression, where RS is always stable."""
-    t = {(a, b): matrix[i, j] for i, a in enumerate(BLOCKS) for j, b in enumerate(BLOCKS)}
-    hessian = sp.Matrix(
-        [
-            [V["k"] ** 2 / BETA**2, 0, -1, 0],
-            [0, V["v"] ** 2 / BETA**2, 0, -1],
-            [-1, 0, ALPHA * BETA**2 * RESPONSES["k", "k"], ALPHA * BETA**2 * RESPONSES["k", "v"]],
-            [0, -1, ALPHA * BETA**2 * RESPONSES["k", "v"], ALPHA * BETA**2 * RESPONSES["v", "v"]],
-        ]
-    )
-    c = system.model.loss_curvature()
-    ridge = c / (1 + c * V["v"])
+    model, responses = system.model, responses_of(system.model)
+    identity, scores, values = sp.eye(len(model.blocks)), model.scores, model.values
+    k, v = (model.blocks.index(b) for b in (scores, values))
+    prior = sp.diag(*[b.V**2 / BETA**2 for b in model.blocks])
+    hessian = sp.Matrix(sp.BlockMatrix([[prior, -identity], [-identity, ALPHA * BETA**2 * responses]]))
+    c = model.loss_curvature()
+    ridge = c / (1 + c * values.V)
     return [
         Step(
             "the Hessian in the fluctuations of overlaps and conjugates of both blocks: singular where det(I - T) = 0",
             hessian.det(method="berkowitz"),
-            (sp.eye(2) - matrix).det(),
+            (identity - matrix).det(),
         ),
         Step(
             "the mixed sector is symmetric: T_kv/V_k^2 = T_vk/V_v^2, so that three averages suffice",
-            t["k", "v"] / V["k"] ** 2,
-            t["v", "k"] / V["v"] ** 2,
+            matrix[k, v] / scores.V**2,
+            matrix[v, k] / values.V**2,
         ),
         Step(
             "one token with sigma = 1 (ridge regression): dG/dw = -c/(1 + c V_v), and T is below one wherever V_v is a "
             "solution",
-            t["v", "v"].subs(RESPONSES["v", "v"], ridge**2),
-            ALPHA * (c * V["v"] / (1 + c * V["v"])) ** 2,
+            matrix[v, v].subs(responses[v, v], ridge**2),
+            ALPHA * (c * values.V / (1 + c * values.V)) ** 2,
         ),
     ]

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import sympy as sp
 
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.expansion import expanded
 from replicode.theory.gaussian import gaussian_from_log_weight, is_quadratic
-from replicode.theory.language import parse, unparse
+from replicode.theory.language import check_names, parse, unparse
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import NU
 from replicode.theory.nodes import L, TokenSum, X
 from replicode.theory.properties import at_tokens, row_sum
+from replicode.theory.registry import TASKS, Registered
 
 _FAR = 1000
 _FEW = 3
@@ -31,6 +33,9 @@ class Task:
     name: str
     log_weight: sp.Expr
 
+    def __post_init__(self) -> None:
+        check_names(self.log_weight, "task")
+
     @property
     def text(self) -> str:
         """The log-weight in the language."""
@@ -39,7 +44,7 @@ class Task:
     @property
     def own(self) -> sp.Expr:
         """The part of log g that depends on the hidden token's own score; the rest is common to all locations."""
-        own: sp.Expr = sp.expand(self.log_weight).as_independent(X, as_Add=True)[1]
+        own: sp.Expr = expanded(self.log_weight).as_independent(X, as_Add=True)[1]
         return own
 
     @property
@@ -94,6 +99,7 @@ def register_task(name: str, log_weight: str) -> Task:
     if not name.isidentifier() or not name.isascii():
         raise InputError("name", name, "an ASCII identifier")
     _REGISTRY[name] = _checked(name, log_weight)
+    TASKS[name] = Registered(log_weight)
     return _REGISTRY[name]
 
 
@@ -101,9 +107,11 @@ def task(spec: str | Task) -> Task:
     """A registered task or a log-weight of the language."""
     if isinstance(spec, Task):
         return spec
+    if not isinstance(spec, str):
+        raise InputError("task", spec, "a registered task or a log-weight such as 'sqrt(nu)*x - nu/2'")
     if spec in _REGISTRY:
         return _REGISTRY[spec]
-    if isinstance(spec, str) and spec.isidentifier() and spec != "x":
+    if spec.isidentifier() and spec != "x":
         names = ", ".join(sorted(_REGISTRY))
         raise InputError("task", spec, f"a registered task ({names}) or a log-weight such as 'sqrt(nu)*x - nu/2'")
     return _checked("expression", spec)
@@ -146,5 +154,5 @@ def _log_weight_at(made: Task, token: int, score: sp.Expr, values: Mapping[sp.Sy
     return sp.N(at_tokens(made.log_weight, 0, scores, values))
 
 
-register_task("spiked", "sqrt(nu)*x - nu/2")
-register_task("max", "nu*x - log(sum(exp(nu*x))) + log(L)")
+for _name, _known in tuple(TASKS.items()):
+    register_task(_name, _known.content)

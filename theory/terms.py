@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from replicode.theory.nodes import relu, sigmoid, softplus, step
+from replicode.theory.language.functions import BY_NODE, KINKED, Function, branch, nodes_that
+from replicode.theory.nodes import relu, step
 
 MAX_TERMS = 400
 MAX_WORK = 4_000
@@ -21,7 +22,7 @@ MAX_OPERATIONS = 400
 
 Y = sp.Dummy("y", real=True)
 
-KINKED = (relu, sp.Abs, step, sp.sign)
+_OWN_KINKED = nodes_that(lambda f: f.own and f.kink is not None)
 
 
 class Open(Exception):
@@ -254,7 +255,7 @@ class Reader:
             line = self.line(kink.args[0])
             if line is None:
                 continue
-            sides = [self.read(expr.xreplace({kink: _branch(kink, side)})) for side in (1, -1)]
+            sides = [self.read(expr.xreplace({kink: branch(kink, side)})) for side in (1, -1)]
             if any(kind.others for terms in sides for kind, _ in terms):
                 return None
             even, odd = (total((sides[0], scaled(sides[1], sp.Integer(s)))) for s in (1, -1))
@@ -263,21 +264,13 @@ class Reader:
         return None
 
 
-def _branch(kink: sp.Expr, side: int) -> sp.Expr:
-    """A kinked function where its argument has the given sign."""
-    (u,) = kink.args
-    return {relu: u * (1 + side) / 2, sp.Abs: side * u, step: sp.Integer((1 + side) // 2), sp.sign: sp.Integer(side)}[
-        type(kink)
-    ]
-
-
 def _settled(expr: sp.Expr) -> sp.Expr:
-    """A constant, its kinked functions resolved where the sign of the argument is known."""
-    if not expr.has(relu, step):
+    """A constant, its kinked functions resolved where the sign of the argument is known; SymPy does so with its own."""
+    if not expr.has(*_OWN_KINKED):
         return expr
     expr = expr.func(*[_settled(a) for a in expr.args])
-    if isinstance(expr, (relu, step)) and (expr.args[0].is_positive or expr.args[0].is_nonpositive):
-        return _branch(expr, 1 if expr.args[0].is_positive else -1)
+    if isinstance(expr, _OWN_KINKED) and (expr.args[0].is_positive or expr.args[0].is_nonpositive):
+        return branch(expr, 1 if expr.args[0].is_positive else -1)
     return expr
 
 
@@ -300,34 +293,10 @@ def read_erf(reader: Reader, expr: sp.Expr) -> Terms | None:
     return None if line is None else blurred_sign_terms(sp.sqrt(2) * line[0], sp.sqrt(2) * line[1])
 
 
-def read_erfc(reader: Reader, expr: sp.Expr) -> Terms | None:
-    """erfc = 1 - erf."""
-    found = read_erf(reader, expr)
-    return None if found is None else total((constant(sp.S.One), scaled(found, sp.S.NegativeOne)))
-
-
 def read_sign(reader: Reader, expr: sp.Expr) -> Terms | None:
     """sgn of a linear argument."""
     line = reader.line(expr.args[0])
     return None if line is None else sharp_sign_terms(*line)
-
-
-def read_step(reader: Reader, expr: sp.Expr) -> Terms | None:
-    """step(u) = (1 + sgn(u))/2."""
-    found = read_sign(reader, expr)
-    return None if found is None else scaled(total((constant(sp.S.One), found)), sp.Rational(1, 2))
-
-
-def read_abs(reader: Reader, expr: sp.Expr) -> Terms | None:
-    """|u| = u sgn(u)."""
-    found = read_sign(reader, expr)
-    return None if found is None else reader.product(found, reader.read(expr.args[0]))
-
-
-def read_relu(reader: Reader, expr: sp.Expr) -> Terms | None:
-    """relu(u) = u step(u)."""
-    found = read_step(reader, expr)
-    return None if found is None else reader.product(found, reader.read(expr.args[0]))
 
 
 def read_cos(reader: Reader, expr: sp.Expr) -> Terms | None:
@@ -342,34 +311,32 @@ def read_sin(reader: Reader, expr: sp.Expr) -> Terms | None:
     return None if line is None else wave_terms(True, *line)
 
 
-def read_sigmoid(reader: Reader, expr: sp.Expr) -> Terms | None:
-    """sigmoid(-u) = 1 - sigmoid(u), so that parity shows."""
-    if not expr.args[0].could_extract_minus_sign():
-        return None
-    flipped = reader.read(sigmoid(-expr.args[0]))
-    return total((constant(sp.S.One), scaled(flipped, sp.S.NegativeOne)))
+def _by_record(record: Function) -> Reading:
+    """The reading of a function that its record writes by others, or reflects so that parity shows."""
 
-
-def read_softplus(reader: Reader, expr: sp.Expr) -> Terms | None:
-    """softplus(-u) = softplus(u) - u, so that parity shows."""
-    if not expr.args[0].could_extract_minus_sign():
+    def reading(reader: Reader, expr: sp.Expr) -> Terms | None:
+        u = expr.args[0]
+        if record.averaged is not None and reader.line(u) is not None:
+            return reader.read(record.averaged(u))
+        if record.reflected is not None and record.analytic and u.could_extract_minus_sign():
+            return reader.read(record.reflected(-u, expr.func(-u)))
         return None
-    return total((reader.read(softplus(-expr.args[0])), reader.read(expr.args[0])))
+
+    return reading
 
 
 READINGS: Mapping[type, Reading] = {
+    **{
+        node: _by_record(record)
+        for node, record in BY_NODE.items()
+        if record.averaged or (record.own and record.reflected)
+    },
     sp.exp: read_exp,
     sp.Pow: read_power,
     sp.erf: read_erf,
-    sp.erfc: read_erfc,
     sp.sign: read_sign,
-    step: read_step,
-    sp.Abs: read_abs,
-    relu: read_relu,
     sp.cos: read_cos,
     sp.sin: read_sin,
-    sigmoid: read_sigmoid,
-    softplus: read_softplus,
 }
 
 

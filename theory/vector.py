@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterable, Sequence
 import mpmath
 import sympy as sp
 from mpmath import mpf
+from sympy.core.function import AppliedUndef
 
 from replicode.theory.errors import InputError, LanguageError, Refusal
+from replicode.theory.expansion import expanded
 from replicode.theory.language import ALLOWED, parse, unparse
 from replicode.theory.nodes import L, TokenSum, X, relu
 from replicode.theory.numeric import Program, Undefined, shown
@@ -47,6 +49,18 @@ def function_expression(function: Function) -> sp.Expr:
         raise InputError("activation", _name(function), f"{_SHAPES}; this one takes {arity} arguments")
     single = _single(function)
     return _checked(function, single) if single is not None else _recovered(function)
+
+
+def sympy_expression(given: sp.Expr) -> sp.Expr:
+    """The token form of a SymPy expression: symbols are known by name, an undefined function `sum` runs over tokens."""
+    ours = {"x": X, "L": L}
+    named = given.xreplace({s: ours[s.name] for s in given.atoms(sp.Symbol) if s.name in ours})
+    summed = named.replace(lambda e: isinstance(e, AppliedUndef) and e.name == "sum", lambda e: TokenSum(*e.args))
+
+    def expression(x: sp.Symbol, sum: object, L: sp.Symbol) -> sp.Expr:
+        return summed
+
+    return function_expression(expression)
 
 
 def _name(function: Function) -> str:
@@ -265,7 +279,7 @@ def _compare(function: Function, expr: sp.Expr) -> None:
 
 def _token_form(name: str, expr: sp.Expr, scores: Sequence[sp.Symbol]) -> sp.Expr:
     """The expression of the first token with sums over tokens recognised, at one number of tokens."""
-    for attempt in (sp.S, sp.expand_power_exp, sp.expand):
+    for attempt in (sp.S, sp.expand_power_exp, expanded):
         sums = _Abstraction(scores)
         found = sums.abstracted(attempt(expr))
         if not found.free_symbols & set(scores[1:]):
@@ -300,7 +314,7 @@ class _Abstraction:
             return node
         found = self._collected(node)
         if self._is_open(found):
-            again = self._collected(sp.expand(found))
+            again = self._collected(expanded(found))
             if again.is_Add is False or not self._is_open(again):
                 return again
         return found

@@ -1,4 +1,4 @@
-"""Single-location attention f = sigma(chi)^T z and its regularised training objective, with gradient."""
+"""Single-location attention and its regularised training objective, with gradient; the model says what they are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+from replicode.theory.model import DEFAULT_MODEL, Model
+from replicode.validation.learning import learning
 from replicode.validation.sampling import Array, Batch, Dataset, Tokens
 
 
@@ -28,9 +30,10 @@ def fields(X: Tokens, direction: Array) -> Array:
     return np.ascontiguousarray(product.reshape(samples, tokens).T) / np.float64(sqrt(dim))
 
 
-def predictions(k: Array, v: Array, batch: Batch, token_map: TokenMap) -> Array:
-    """f = sigma(chi)^T z for every sequence of a batch, shape (n,)."""
-    f: Array = (token_map.sigma(fields(batch.X, k)) * fields(batch.X, v)).sum(axis=0)
+def predictions(k: Array, v: Array, batch: Batch, token_map: TokenMap, model: Model = DEFAULT_MODEL) -> Array:
+    """The output f, sigma(chi)^T z by default, for every sequence of a batch, shape (n,)."""
+    parts = learning(model).output(token_map.sigma(fields(batch.X, k)), fields(batch.X, v))
+    f: Array = parts.sum(axis=0)
     return f
 
 
@@ -73,15 +76,16 @@ def objective(
     lambda_v: float,
     centre: Centre | None = None,
 ) -> tuple[float, Array]:
-    """Value and gradient of sum_mu (y - f)^2/2 + lambda_k |k|^2/2 + lambda_v |v|^2/2 at params = (k, v).
+    """Value and gradient at params = (k, v) of the training objective of the data's model.
 
     The sequences are taken in chunks that stay in a cache, so that X is read from memory once: four matrix-vector
     products per chunk, two forward and two backward. (A pair of them takes half to two thirds of the time of one
     product with two columns.) Products are in the precision of X, sums over chunks and all else in double.
     """
     k, v = np.split(params, 2)
-    value = (lambda_k * (k @ k) + lambda_v * (v @ v)).item() / 2
-    gradient: Array = np.concatenate([lambda_k * k, lambda_v * v])
+    of, penalised = learning(dataset.model), ((k, lambda_k), (v, lambda_v))
+    value = sum(of.penalty(*pair).sum() for pair in penalised).item()
+    gradient: Array = np.concatenate([of.penalty_slope(*pair) for pair in penalised])
     moved = (k, v) if centre is None else (k - centre.k, v - centre.v)
     for number, batch in enumerate(dataset.batches):
         for part in batch.chunks():
@@ -90,11 +94,12 @@ def objective(
             if centre is not None:
                 chi += centre.chi[number][:, part]
                 z += centre.z[number][:, part]
-            weights = token_map.sigma(chi)
-            residual = (weights * z).sum(axis=0) - batch.y[part]
-            value += (residual @ residual).item() / 2
-            gradient[: k.size] += _back(X, token_map.pullback(chi, residual * z))
-            gradient[k.size :] += _back(X, residual * weights)
+            sigma, y = token_map.sigma(chi), batch.y[part]
+            f = of.output(sigma, z).sum(axis=0)
+            value += of.loss(y, f).sum().item()
+            slope = of.loss_by_output(y, f)
+            gradient[: k.size] += _back(X, token_map.pullback(chi, slope * of.output_by_sigma(sigma, z)))
+            gradient[k.size :] += _back(X, slope * of.output_by_value(sigma, z))
     return value, gradient
 
 

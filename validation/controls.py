@@ -29,6 +29,7 @@ from replicode.codegen.threads import one_thread
 from replicode.theory.activation import activation
 from replicode.theory.task import task
 from replicode.validation.attention import TokenMap, fields, objective
+from replicode.validation.learning import learning
 from replicode.validation.sampling import Array, Dataset
 
 if TYPE_CHECKING:
@@ -79,14 +80,14 @@ class Controls:
         return {name: self.risk(self.a * key, self.b * value) for name, (key, value) in ALIGNED.items()}
 
     def _losses(self, dataset: Dataset) -> dict[str, float]:
-        """Mean squared residuals of the aligned estimators, minus their expectations."""
-        sums = dict.fromkeys(ALIGNED, 0.0)
+        """Mean risks of the aligned estimators on the data, minus their expectations."""
+        sums, of = dict.fromkeys(ALIGNED, 0.0), learning(dataset.model)
         for batch in dataset.batches:
             chi, z = (fields(batch.X, teacher) for teacher in (dataset.k_star, dataset.v_star))
-            outputs = {key: (self.token_map.sigma(key * self.a * chi) * z).sum(axis=0) for key in KEYS}
+            sigmas = {key: self.token_map.sigma(key * self.a * chi) for key in KEYS}
             for name, (key, value) in ALIGNED.items():
-                residual = batch.y - value * self.b * outputs[key]
-                sums[name] += float(residual @ residual)
+                f = of.output(sigmas[key], value * self.b * z).sum(axis=0)
+                sums[name] += float(of.risk(batch.y, f).sum())
         return {name: total / dataset.samples - self.expected[name] for name, total in sums.items()}
 
     def _gradients(self, dataset: Dataset) -> dict[str, float]:
@@ -94,13 +95,14 @@ class Controls:
         key, value = GRADIENT_AT[0] * self.a, GRADIENT_AT[1] * self.b
         params = np.concatenate([key * dataset.k_star, value * dataset.v_star])
         _, gradient = objective(params, dataset, self.token_map, 0.0, 0.0)
-        expected = {"key gradient": 0.0, "value gradient": 0.0}
+        expected, of = {"key gradient": 0.0, "value gradient": 0.0}, learning(dataset.model)
         for batch in dataset.batches:
             chi, z = key * fields(batch.X, dataset.k_star), value * fields(batch.X, dataset.v_star)
             sigma = self.token_map.sigma(chi)
-            squares = (batch.y - (sigma * z).sum(axis=0)) ** 2
-            expected["key gradient"] += float((self.token_map.pullback(chi, z) ** 2).sum(axis=0) @ squares)
-            expected["value gradient"] += float((sigma**2).sum(axis=0) @ squares)
+            squares = of.loss_by_output(batch.y, of.output(sigma, z).sum(axis=0)) ** 2
+            slopes = self.token_map.pullback(chi, of.output_by_sigma(sigma, z))
+            expected["key gradient"] += float((slopes**2).sum(axis=0) @ squares)
+            expected["value gradient"] += float((of.output_by_value(sigma, z) ** 2).sum(axis=0) @ squares)
         dim = dataset.dim
         parts = (_off_teachers(part, dataset) for part in np.split(gradient, 2))
         return {n: (float(p @ p) - (dim - 2) / dim * expected[n]) / dim for n, p in zip(expected, parts)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import hypot, isfinite, nan
 from pathlib import Path
 from types import ModuleType
@@ -157,16 +157,19 @@ def scan(
     path: Path | None = None,
     say: Say = lambda text: None,
     parameters: Mapping[str, float] | None = None,
+    module: ModuleType | None = None,
     **more: float,
 ) -> list[Row]:
-    """Solve and train at every (nu, lambda), at D/4, D/2 and D, keeping what is done in the file `path`."""
-    _check(nus, lambdas, dim, seeds, init, digits)
-    _check_law(alpha, noise)
+    """Solve and train at every (nu, lambda), at D/4, D/2 and D, keeping what is done in the file `path`.
+
+    `module` is the generated module of the activation, where it is at hand.
+    """
+    check_scan(nus, lambdas, alpha, noise, dim, seeds, init, digits)
     law = str(lengths(tokens))
     check_cost(lengths(tokens), alpha, (dim // 4, dim // 2, dim), seeds * len(nus) * len(lambdas))
     act = activation_of(activation, given_parameters(parameters, more))
-    module = _module(activation, task, law)
     settled = act.settled()
+    module = module or generate(derive(act, task, law)).load()
     keep = Kept(path)
     rows = []
     for nu in nus:
@@ -178,13 +181,16 @@ def scan(
     return rows
 
 
-@lru_cache(maxsize=8)
-def _module(activation: str, task: str, tokens: str) -> ModuleType:
-    """The generated module of a scan."""
-    return generate(derive(activation, task, tokens)).load()
-
-
-def _check(nus: Sequence[float], lambdas: Sequence[float], dim: int, seeds: int, init: str, digits: int) -> None:
+def check_scan(
+    nus: Sequence[float],
+    lambdas: Sequence[float],
+    alpha: float,
+    noise: float,
+    dim: int,
+    seeds: int,
+    init: str = "informed",
+    digits: int = 4,
+) -> None:
     """An InputError for a scan that cannot be run; what a single point needs is checked by its solver."""
     for name, values in (("nu", nus), ("lambda", lambdas)):
         if not values or len(set(values)) < len(values) or not all(x >= 0 for x in values):
@@ -197,9 +203,6 @@ def _check(nus: Sequence[float], lambdas: Sequence[float], dim: int, seeds: int,
         raise InputError("init", init, "informed or random")
     if not 1 <= digits <= 12:
         raise InputError("digits", digits, "a whole number from 1 to 12")
-
-
-def _check_law(alpha: float, noise: float) -> None:
     if not (isfinite(alpha) and alpha > 0):
         raise InputError("alpha", alpha, "a finite number above 0")
     if not (isfinite(noise) and noise >= 0):
@@ -210,7 +213,7 @@ def _row(case: Case, module: ModuleType, dims: tuple[int, ...], seeds: int, digi
     """The row of a point, from the file as far as it is there."""
     solved = _solved(case, module, digits, keep)
     attention = GeneratedAttention(module, case.nu, case.noise, np.array([x for _, x in case.parameters]))
-    outcomes = {dim: _trainings(case, attention, dim, seeds, keep) for dim in dims}
+    outcomes = {dim: _trainings(case, attention, dim, seeds, keep, module.METADATA) for dim in dims}
     good = {dim: [o for o in found if o is not None] for dim, found in outcomes.items()}
     trained = {q: {dim: np.array([o[i] for o in good[dim]]) for dim in dims} for i, q in enumerate(KEPT)}
     failures = sum(len(outcomes[dim]) - len(good[dim]) for dim in dims)
@@ -235,9 +238,15 @@ def _solved(case: Case, module: ModuleType, digits: int, keep: Kept) -> dict[str
     return dict(keep.put(key, payload))
 
 
-def _trainings(case: Case, attention: GeneratedAttention, dim: int, seeds: int, keep: Kept) -> list[list[float] | None]:
-    """The KEPT numbers of each training at one dimension, None where it did not converge; more seeds only add."""
-    key = {"trained": asdict(case), "dim": dim}
+def _trainings(
+    case: Case, attention: GeneratedAttention, dim: int, seeds: int, keep: Kept, metadata: Mapping[str, Any]
+) -> list[list[float] | None]:
+    """The KEPT numbers of each training at one dimension, None where it did not converge; more seeds only add.
+
+    Kept for what the names stand for, not for the names.
+    """
+    content = {name: metadata[name] for name in ("activation", "task")}
+    key = {"trained": asdict(case) | content, "dim": dim}
     found = list(keep.get(key) or [])
     if len(found) >= seeds:
         return found[:seeds]

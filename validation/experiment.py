@@ -12,6 +12,7 @@ import numpy as np
 from replicode.codegen.threads import one_thread
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths
+from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.theory.task import Task
 from replicode.validation.attention import TokenMap
 from replicode.validation.controls import CONTROLS, Controls
@@ -37,14 +38,23 @@ class Setting:
     noise: float
     scores: tuple[Scores, ...]
     single: bool = False
+    model: Model = DEFAULT_MODEL
 
     @classmethod
     def of(
-        cls, task: Task, lengths: Lengths, alpha: float, nu: float, noise: float, *, single: bool = False
+        cls,
+        task: Task,
+        lengths: Lengths,
+        alpha: float,
+        nu: float,
+        noise: float,
+        *,
+        single: bool = False,
+        model: Model = DEFAULT_MODEL,
     ) -> Setting:
         """The setting of a task at a signal nu, which is infinite where the task has that limit."""
         scores = tuple(scores_of(task, nu, tokens) for tokens in lengths.tokens)
-        return cls(lengths, alpha, noise, scores, single)
+        return cls(lengths, alpha, noise, scores, single, model)
 
     def __post_init__(self) -> None:
         if not (isfinite(self.alpha) and self.alpha > 0):
@@ -58,7 +68,7 @@ class Setting:
         """
         exact = self.alpha * dim
         samples = round(exact) if abs(exact - round(exact)) <= 1e-9 else floor(exact + rng.random())
-        return Sampler(self.lengths, dim, max(samples, 1), self.noise, self.scores, self.single)
+        return Sampler(self.lengths, dim, max(samples, 1), self.noise, self.scores, self.single, self.model)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from replicode.theory.model import DEFAULT_MODEL
 from replicode.validation.attention import TokenMap, predictions
+from replicode.validation.learning import learning
 from replicode.validation.sampling import Array, Dataset
 from replicode.validation.training import Trained
 
-QUANTITIES = ("test_risk", "train_loss", "energy", "m_k", "q_k", "m_v", "q_v")
+LAW_PARAMETERS = tuple(s.name for s in DEFAULT_MODEL.overlaps)
+QUANTITIES = ("test_risk", "train_loss", "energy", *LAW_PARAMETERS)
 
 
 @dataclass(frozen=True)
@@ -40,20 +43,18 @@ def measure(
     """The `QUANTITIES` of one training.
 
     With exact teachers the fields of a fresh token are exactly Gaussian given (k, v), so the test risk is a
-    function of the seven overlaps: no test set and no test noise. The energy is taken from
-    alpha train_loss + sum_b lambda_b q_b / 2, not from the optimiser's word.
+    function of the seven overlaps: no test set and no test noise. The energy is taken from alpha train_loss and the
+    penalties, not from the optimiser's word.
     """
     overlaps = Overlaps.of(trained.k, trained.v, dataset.k_star, dataset.v_star)
-    residuals = [batch.y - predictions(trained.k, trained.v, batch, token_map) for batch in dataset.batches]
-    train_loss = sum(float(r @ r) for r in residuals) / (2 * dataset.samples)
-    lambda_k, lambda_v = lambdas
-    alpha = dataset.samples / dataset.dim
+    of, model = learning(dataset.model), dataset.model
+    outputs = [predictions(trained.k, trained.v, batch, token_map, model) for batch in dataset.batches]
+    losses = [float(of.loss(batch.y, f).sum()) for batch, f in zip(dataset.batches, outputs, strict=True)]
+    train_loss = sum(losses) / dataset.samples
+    penalties = [float(of.penalty(w, weight).sum()) for w, weight in zip((trained.k, trained.v), lambdas, strict=True)]
     return {
         "test_risk": float(risk(overlaps)),
         "train_loss": train_loss,
-        "energy": alpha * train_loss + (lambda_k * overlaps.q_k + lambda_v * overlaps.q_v) / 2,
-        "m_k": overlaps.m_k,
-        "q_k": overlaps.q_k,
-        "m_v": overlaps.m_v,
-        "q_v": overlaps.q_v,
+        "energy": (dataset.samples * train_loss + sum(penalties)) / dataset.dim,
+        **{name: getattr(overlaps, name) for name in LAW_PARAMETERS},
     }

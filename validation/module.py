@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from replicode.theory.lengths import Lengths
+from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.theory.task import task
 from replicode.validation.experiment import Setting
 from replicode.validation.measure import Overlaps
@@ -24,6 +25,7 @@ class GeneratedAttention:
     nu: float
     noise: float
     params: Array
+    model: Model = DEFAULT_MODEL
 
     def sigma(self, chi: Array) -> Array:
         """sigma(chi), tokens along axis 0."""
@@ -53,14 +55,15 @@ class GeneratedAttention:
 
     def risk(self, overlaps: Overlaps) -> float:
         """The exact test risk of an estimator with these overlaps."""
-        o = overlaps
-        values = np.array([o.m_k, o.q_k, o.m_v, o.q_v, o.k_vstar, o.v_kstar, o.k_v])
+        names = (*self.model.overlaps, *self.model.cross_overlaps)
+        values = np.array([getattr(overlaps, s.name) for s in names])
         named = dict(zip(self.module.PARAMETERS, self.params, strict=True))
         return float(self.module.risk_of_overlaps(values, self.nu, self.noise, tol=1e-7, **named))
 
     def setting(self, alpha: float, *, single: bool = False) -> Setting:
         """The law of the data, from the task and the lengths that the module was generated for."""
-        return Setting.of(task(self.module.METADATA["task"]), self.lengths, alpha, self.nu, self.noise, single=single)
+        law = task(self.module.METADATA["task"])
+        return Setting.of(law, self.lengths, alpha, self.nu, self.noise, single=single, model=self.model)
 
     def start(self, init: str) -> Start:
         """The informed start at the activation's own population optimum, or a random one."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from replicode.theory.errors import InputError
 from replicode.validation.attention import TokenMap
+from replicode.validation.learning import Learning, learning
 from replicode.validation.measure import Overlaps
 from replicode.validation.sampling import Array, Dataset
 from replicode.validation.training import Start
@@ -25,8 +26,8 @@ def one_pass(
 ) -> tuple[Overlaps, ...]:
     """The overlaps at the given times t = steps/D, rising, of steps on the sequences in the order they were drawn.
 
-    k <- k + rate r sum_l (df/dchi_l) X_l/sqrt(D) - (rate lambda_k/D) k with r = y - f, and v likewise with sigma_l in
-    place of df/dchi_l, on the same sequence. A longer run goes on with fresh data, the same teachers and a warm start.
+    k <- k - rate (dloss/df) sum_l (df/dchi_l) X_l/sqrt(D) - (rate/D) dpenalty/dk, and v likewise with df/dz_l in place
+    of df/dchi_l, on the same sequence. A longer run goes on with fresh data, the same teachers and a warm start.
     """
     if not (isfinite(rate) and rate > 0):
         raise InputError("rate", rate, "a finite number above 0")
@@ -34,12 +35,13 @@ def one_pass(
     if not stops or stops != sorted(stops) or stops[0] < 0 or stops[-1] > dataset.samples:
         raise InputError("times", tuple(times), f"rising numbers from 0 to N/D = {dataset.samples / dataset.dim:g}")
     k, v = np.split(start.draw(rng, dataset).copy(), 2)
-    order = _drawn_order(dataset)
+    order, of = _drawn_order(dataset), learning(dataset.model)
     found, done = [], 0
     for stop in stops:
         for batch, row in order[done:stop]:
             part = dataset.batches[batch]
-            _step(k, v, np.asarray(part.X[row], dtype=np.float64), float(part.y[row]), token_map, lambdas, rate)
+            X, y = np.asarray(part.X[row], dtype=np.float64), float(part.y[row])
+            _step(k, v, X, y, token_map, of, lambdas, rate)
         done = stop
         found.append(Overlaps.of(k, v, dataset.k_star, dataset.v_star))
     return tuple(found)
@@ -54,17 +56,21 @@ def _drawn_order(dataset: Dataset) -> list[tuple[int, int]]:
 
 
 def _step(
-    k: Array, v: Array, X: Array, y: float, token_map: TokenMap, lambdas: tuple[float, float], rate: float
+    k: Array,
+    v: Array,
+    X: Array,
+    y: float,
+    token_map: TokenMap,
+    of: Learning,
+    lambdas: tuple[float, float],
+    rate: float,
 ) -> None:
     """One step on one sequence X (L, D), in place."""
     dim = k.size
     fields = X @ np.stack([k, v], axis=1) / sqrt(dim)
     chi, z = fields[:, :1], fields[:, 1:]
-    weights = token_map.sigma(chi)
-    residual = y - float((weights * z).sum())
-    pull = rate * residual / sqrt(dim)
-    slopes = token_map.pullback(chi, z)
-    k *= 1 - rate * lambdas[0] / dim
-    k += pull * (slopes[:, 0] @ X)
-    v *= 1 - rate * lambdas[1] / dim
-    v += pull * (weights[:, 0] @ X)
+    sigma = token_map.sigma(chi)
+    pull = rate * float(of.loss_by_output(y, of.output(sigma, z).sum())) / sqrt(dim)
+    slopes = token_map.pullback(chi, of.output_by_sigma(sigma, z)), of.output_by_value(sigma, z)
+    for w, weight, slope in zip((k, v), lambdas, slopes, strict=True):
+        w -= rate / dim * of.penalty_slope(w, weight) + pull * (slope[:, 0] @ X)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from replicode.validation.attention import fields
+from replicode.validation.learning import learning
 from replicode.validation.module import GeneratedAttention
 from replicode.validation.sampling import Array, Dataset
 from replicode.validation.training import Trained
@@ -38,7 +39,7 @@ class TrainedResponse(NamedTuple):
 
 
 def loss_curvatures(attention: GeneratedAttention) -> Curvatures:
-    """Second derivatives of (y - sigma(chi)^T z)^2/2 in (chi, chi), (chi, z), (z, z), each (L, L, N).
+    """Second derivatives of the loss in (chi, chi), (chi, z), (z, z), each (L, L, N).
 
     The generated kernel has them for the loss with z eliminated; at V_v = 0 that is the plain loss.
     """
@@ -54,7 +55,9 @@ def loss_curvatures(attention: GeneratedAttention) -> Curvatures:
 def hessian(dataset: Dataset, trained: Trained, curvatures: Curvatures, lambdas: tuple[float, float]) -> Array:
     """Second derivatives of the training objective in (k, v), of shape (2 D, 2 D)."""
     dim = dataset.dim
-    H = np.diag(np.repeat(lambdas, dim)).astype(np.float64)
+    bend = learning(dataset.model).penalty_curvature
+    penalised = zip((trained.k, trained.v), lambdas, strict=True)
+    H = np.diag(np.concatenate([bend(w, weight) + np.zeros(dim) for w, weight in penalised])).astype(np.float64)
     for batch in dataset.batches:
         X = batch.X.astype(np.float64, copy=False)
         kk, kv, vv = curvatures(fields(X, trained.k), fields(X, trained.v), batch.y)

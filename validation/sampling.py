@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths
+from replicode.theory.model import DEFAULT_MODEL, Model
+from replicode.validation.learning import learning
 from replicode.validation.scores import Scores
 
 Array = NDArray[np.float64]
@@ -44,11 +46,12 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """N labelled sequences, one batch for each length that occurs, and the teachers (D,)."""
+    """N labelled sequences, one batch for each length that occurs, the teachers (D,), and what is to be learned."""
 
     batches: tuple[Batch, ...]
     k_star: Array
     v_star: Array
+    model: Model = DEFAULT_MODEL
 
     @property
     def dim(self) -> int:
@@ -66,12 +69,12 @@ class Dataset:
             raise InputError("samples", samples, f"an integer from 1 to the {self.samples} that there are")
         ends = [int(np.searchsorted(batch.places, samples)) for batch in self.batches]
         cut = [Batch(b.X[:n], b.y[:n], b.eps[:n], b.places[:n]) for b, n in zip(self.batches, ends) if n]
-        return Dataset(tuple(cut), self.k_star, self.v_star)
+        return Dataset(tuple(cut), self.k_star, self.v_star, self.model)
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """The law of the data: X_l ~ N(0, I_D) with scores along k* as in `scores`, y = z*_eps + noise xi.
+    """The law of the data: X_l ~ N(0, I_D) with scores along k* as in `scores`, the label is the model's.
 
     `scores` has one law for each length. With `single` the tokens are kept in single precision, labels and
     everything else in double.
@@ -83,6 +86,7 @@ class Sampler:
     noise: float
     scores: tuple[Scores, ...]
     single: bool = False
+    model: Model = DEFAULT_MODEL
 
     def __post_init__(self) -> None:
         for name, least in (("dim", 2), ("samples", 1)):
@@ -98,7 +102,7 @@ class Sampler:
         k_star, v_star = sphere_frame(rng, self.dim, 2) if teachers is None else teachers
         parts = zip(self.lengths.tokens, self.scores, self._places(rng))
         batches = [self._batch(rng, n, law, places, k_star, v_star) for n, law, places in parts if places.size]
-        return Dataset(tuple(batches), k_star, v_star)
+        return Dataset(tuple(batches), k_star, v_star, self.model)
 
     def _places(self, rng: np.random.Generator) -> tuple[Index, ...]:
         """Which sequences have each of the lengths; nothing is drawn where the length is fixed."""
@@ -119,7 +123,8 @@ class Sampler:
         eps, hidden_scores = law.draw(rng, chi)
         hidden = np.arange(count), eps
         _shift(rows, hidden[0] * tokens + eps, hidden_scores - chi[hidden], k_star)
-        return Batch(X, z[hidden] + self.noise * rng.standard_normal(count), eps, places)
+        y = learning(self.model).label(z[hidden], self.noise, rng.standard_normal(count))
+        return Batch(X, y, eps, places)
 
 
 def _components(rows: Tokens, direction: Array) -> Array:

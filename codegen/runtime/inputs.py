@@ -10,63 +10,65 @@ import numpy as np
 from replicode.codegen.runtime.kernel import DEFAULTS, HARD_LIMIT, PARAMETERS, Array
 
 ORDER_NAMES = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
+LEAST, MOST = 1e-12, 1e12  # beyond these doubles have no digits left for what is asked
+MOST_NU, MOST_NOISE = 1e6, 1e4
 CONJUGATE_NAMES = ("mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")
 
 
+class ArgumentError(ValueError):
+    """An argument is outside what is allowed."""
+
+    def __init__(self, argument: str, value: object, allowed: str) -> None:
+        self.argument, self.value, self.allowed = argument, value, allowed
+        super().__init__(f"{argument}: got {value!r}, allowed is {allowed}")
+
+
 def check_number(name: str, value: float, allowed: str, valid: bool) -> None:
-    """Raise ValueError naming the argument, the value and what is allowed."""
+    """Raise ArgumentError naming the argument, the value and what is allowed."""
     if not (isinstance(value, (int, float, np.floating, np.integer)) and math.isfinite(value) and valid):
-        raise ValueError(f"{name}: got {value!r}, allowed is {allowed}")
-
-
-def told_apart(value: float, other: float) -> tuple[str, str]:
-    """Two numbers in so many digits that they are seen to differ."""
-    for digits in range(1, 17):
-        texts = f"{value:.{digits}e}", f"{other:.{digits}e}"
-        if texts[0] != texts[1]:
-            break
-    return texts
+        raise ArgumentError(name, value, allowed)
 
 
 def check_signal(nu: float) -> None:
     """The signal strength; infinite where the task has a limit."""
     if HARD_LIMIT and isinstance(nu, float) and nu == math.inf:
         return
-    check_number("nu", nu, "a finite number, 0 or above" + (", or inf" if HARD_LIMIT else ""), nu >= 0)
+    check_number("nu", nu, f"a number from 0 to {MOST_NU:g}" + (", or inf" if HARD_LIMIT else ""), 0 <= nu <= MOST_NU)
 
 
 def check_setting(alpha: float, nu: float, noise: float, lambda_k: float, lambda_v: float) -> None:
     """The ranges of the physical arguments."""
-    check_number("alpha", alpha, "a finite number above 0", alpha > 0)
+    check_number("alpha", alpha, f"a number from {LEAST:g} to {MOST:g}", LEAST <= alpha <= MOST)
     check_signal(nu)
-    check_number("noise", noise, "a finite number, 0 or above", noise >= 0)
-    check_number("lambda_k", lambda_k, "a finite number, 0 or above", lambda_k >= 0)
-    check_number("lambda_v", lambda_v, "a finite number, 0 or above", lambda_v >= 0)
+    heard = noise == 0 or LEAST <= noise <= MOST_NOISE
+    check_number("noise", noise, f"0, or a number from {LEAST:g} to {MOST_NOISE:g}", heard)
+    check_number("lambda_k", lambda_k, f"a number from 0 to {MOST:g}", 0 <= lambda_k <= MOST)
+    check_number("lambda_v", lambda_v, f"a number from 0 to {MOST:g}", 0 <= lambda_v <= MOST)
 
 
 def parameter_values(given: Mapping[str, float]) -> Array:
     """The activation's parameters in order, defaults filled in."""
     unknown = sorted(set(given) - set(PARAMETERS))
     if unknown:
-        raise ValueError(f"parameters: got {unknown}, allowed is {list(PARAMETERS)}")
+        raise ArgumentError("parameters", unknown, f"only {list(PARAMETERS)}")
     values = {**DEFAULTS, **given}
     missing = [p for p in PARAMETERS if p not in values]
     if missing:
-        raise ValueError(f"parameters: {missing} have no value, allowed is a number for each")
+        raise ArgumentError("parameters", sorted(given), f"a number for each of {missing}, which have no default")
     for name in PARAMETERS:
-        check_number(name, values[name], "a finite number", True)
+        check_number(name, values[name], f"a number from {-MOST:g} to {MOST:g}", abs(values[name]) <= MOST)
     return np.array([float(values[p]) for p in PARAMETERS])
 
 
 def unknowns(mapping: Mapping[str, float], names: tuple[str, ...]) -> Array:
     """A mapping with exactly these keys as an array."""
     if set(mapping) != set(names):
-        raise ValueError(f"keys: got {sorted(mapping)}, allowed is {list(names)}")
+        raise ArgumentError("keys", sorted(mapping), str(list(names)))
     return np.array([float(mapping[n]) for n in names])
 
 
 def check_physical(order: Array) -> None:
-    """Raise ValueError unless m^2 < q and V > 0 in both blocks."""
+    """Raise ArgumentError unless m^2 < q and V > 0 in both blocks."""
     for block, (m, q, v) in zip(("k", "v"), order.reshape(2, 3)):
         check_number(f"q_{block}", float(q), f"a finite number above m_{block}^2 = {m * m:.6g}", q > m * m)
         check_number(f"V_{block}", float(v), "a finite number above 0", v > 0)

@@ -38,7 +38,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--lambda-k", type=float, default=1.0)
     parser.add_argument("--lambda-v", type=float, default=1.0)
     parser.add_argument("--init", choices=("informed", "random"), default="informed")
-    parser.add_argument("--tol", type=float, default=1e-8, help="absolute error asked for on the test risk")
+    parser.add_argument(
+        "--tol", type=float, help="absolute error asked for on the test risk; left out: what a few seconds give"
+    )
     parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = vars(parser.parse_args(argv))
@@ -48,6 +50,9 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as problem:
         print(problem, file=sys.stderr)
         return 2
+    except ArithmeticError as problem:
+        print(f"the numbers leave double precision here: {problem}", file=sys.stderr)
+        return 1
     result = finite(solution._asdict())
     print(json.dumps(result) if as_json else "\n".join(f"{k}: {v}" for k, v in result.items()))
     for warning in solution.warnings:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from replicode.commands import options
-from replicode.commands.verb import Verb, finish
+from replicode.commands.verb import Verb, finish, show
 from replicode.theory.errors import InputError
 
 
@@ -26,10 +26,10 @@ def command(alpha: str, output: str | None, **arguments: Any) -> None:
         return
     if output is not None:
         raise InputError("output", output, "nothing, unless --alpha is a range LO:HI")
-    from replicode.bayes_level import bayes
+    from replicode.verbs.bayes import bayes
 
     found = bayes(alpha=options.number("alpha", alpha, "a number or a range LO:HI"), **options.given(arguments))
-    finish(found.as_dict(), found.warnings)
+    show(found)
 
 
 def _over_range(ends: tuple[float, float], output: str | None, arguments: dict[str, Any]) -> None:
@@ -41,6 +41,6 @@ def _over_range(ends: tuple[float, float], output: str | None, arguments: dict[s
     marks = thresholds(**arguments, low=ends[0], high=ends[1])
     step = (ends[1] - ends[0]) / (RANGE_POINTS - 1)
     found = bayes_branches(**arguments, alphas=[ends[0] + step * i for i in range(RANGE_POINTS)])
-    drawn = None if target is None else str(figure(found, marks, target))
+    drawn = None if target is None else figure(found, marks, target)
     summary = {"thresholds": marks.as_dict(), "figure": drawn}
     finish(found.as_dict() | summary, shown=summary)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from replicode.commands import options
-from replicode.commands.verb import Verb, as_json, print_json, say
+from replicode.commands.verb import Verb, finish
 
 
 @click.command("check", cls=Verb)
@@ -15,14 +15,7 @@ from replicode.commands.verb import Verb, as_json, print_json, say
 @options.param
 def command(activation: str, task: str, tokens: str | None, parameters: dict[str, float]) -> None:
     """Symbolic properties of an activation, then the property suite."""
-    from replicode.check import as_text, check, failed
+    from replicode.verbs.check import as_text, check
 
-    result = check(activation, task, tokens, parameters=parameters)
-    if as_json():
-        print_json("check", result)
-    else:
-        click.echo(as_text(result))
-    for warning in result["warnings"]:
-        say(f"warning: {warning}")
-    if failed(result):
-        click.get_current_context().exit(1)
+    found = check(activation, task, tokens, parameters)
+    finish(found.to_dict(), found.warnings, text=as_text(found), ok=found.ok)

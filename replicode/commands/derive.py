@@ -21,7 +21,7 @@ def command(
     """Free energy, saddle-point equations, reductions and the chain that leads to them."""
     options.one_of("level", level, ("rs", "population", "bayes", "stability"))
     options.one_of("format", style, ("text", "latex", "markdown", "json"))
-    from replicode.api import derivation_of
+    from replicode.verbs.derive import derivation_of
 
     found = derivation_of(activation, task, tokens, level, parameters)
     if as_json() or style == "json":

@@ -20,4 +20,4 @@ def command(name: str, output: str, quick: bool, optimal: bool) -> None:
     found = figure(name, output, quick=quick, optimal=optimal, say=say)
     for note in found.notes:
         say(f"note: {note}")
-    finish(found.as_dict(), found.warnings, shown={"files": ", ".join(found.files)})
+    finish(found.to_dict(), found.warnings, shown={"files": ", ".join(found.files)})

@@ -23,13 +23,13 @@ def command(activation: str, task: str, tokens: str, output: str, parameters: di
     printed = is_standard_output(target)
     if printed and as_json():
         raise InputError("output", output, "a file: with --json standard output is for the JSON object")
-    from replicode.api import derive
+    from replicode.asked import asked
     from replicode.codegen.emit import generate
-    from replicode.theory.activation import activation as settled
     from replicode.theory.lengths import lengths
+    from replicode.verbs.derive import derive
 
     law = lengths(tokens)
-    system = derive(settled(activation, parameters), task, law)
+    system = derive(activation, task, law, parameters=parameters)
     module = generate(system)
     write(target, module.source)
     if printed:
@@ -42,5 +42,6 @@ def command(activation: str, task: str, tokens: str, output: str, parameters: di
             "task": system.task.text,
             "tokens": law.fixed or str(law),
             "operations": dict(module.operations),
+            "asked": asked(activation, task, law, parameters, output=output),
         }
     )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from replicode.commands import options
-from replicode.commands.verb import Verb, finish
+from replicode.commands.verb import Verb, show
 
 
 @click.command("population", cls=Verb)
@@ -20,7 +20,6 @@ from replicode.commands.verb import Verb, finish
 @options.param
 def command(activation: str, **arguments: Any) -> None:
     """The best risk with infinite data, over k, v and the parameters left free, beside the Bayes risk."""
-    from replicode.population_level import population
+    from replicode.verbs.population import population
 
-    found = population(activation, **options.given(arguments))
-    finish(found.as_dict(), found.warnings)
+    show(population(activation, **options.given(arguments)))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from replicode.commands import options
-from replicode.commands.verb import Verb, as_json, finish
+from replicode.commands.verb import Verb, show
 
 
 @click.command("solve", cls=Verb)
@@ -20,12 +20,6 @@ from replicode.commands.verb import Verb, as_json, finish
 @options.param
 def command(activation: str, **arguments: Any) -> None:
     """Solve the saddle-point equations: test risk, order parameters, error, stability."""
-    from replicode.api import DOUBLE_DIGITS, FLOAT_DIGITS, solve
+    from replicode.verbs.solve import solve
 
-    solution = solve(activation, **options.given(arguments))
-    fields, digits = solution._asdict(), arguments["digits"]
-    if digits is not None and digits > (FLOAT_DIGITS if as_json() else DOUBLE_DIGITS):
-        from replicode.precise import as_texts
-
-        fields = as_texts(fields, digits)
-    finish(fields, solution.warnings)
+    show(solve(activation, **options.given(arguments)))

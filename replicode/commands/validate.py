@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from replicode.commands import options
-from replicode.commands.verb import Verb, finish
+from replicode.commands.verb import Verb, show
 
 
 @click.command("validate", cls=Verb)
@@ -22,10 +22,9 @@ from replicode.commands.verb import Verb, finish
 @options.param
 def command(activation: str, **arguments: Any) -> None:
     """Train attention on sampled data and compare it with the theory."""
-    from replicode.api import validate
+    from replicode.verbs.validate import validate
 
-    report = validate(activation, progress=_progress, **options.given(arguments))
-    finish(report.as_dict(), report.warnings)
+    show(validate(activation, progress=_progress, **options.given(arguments)))
 
 
 def _progress(done: int, total: int, text: str) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from replicode import __version__
 
+if TYPE_CHECKING:
+    from replicode.results import Result
+
 SCHEMA = 1
 _HERE = "replicode.commands"
+_UNSAID = ("warnings", "asked", "version")
 AS_JSON, DEBUG, ASKED = f"{_HERE}.json", f"{_HERE}.debug", f"{_HERE}.asked"
 
 
@@ -49,26 +53,40 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def finish(result: Mapping[str, Any], warnings: Sequence[str] = (), shown: Mapping[str, Any] | None = None) -> None:
-    """Print a result with its warnings, and leave with status 1 where there are any.
+def finish(
+    result: Mapping[str, Any],
+    warnings: Sequence[str] = (),
+    *,
+    shown: Mapping[str, Any] | None = None,
+    text: str | None = None,
+    ok: bool | None = None,
+) -> None:
+    """Print a result with its warnings, and leave with status 1 where it is not `ok`: by default, where it warns.
 
-    `shown` is what people read, where that is not the whole of what programs do.
+    People read `text`, or the part of the result that is `shown`; what was asked they know.
     """
     if as_json():
         print_json(str(click.get_current_context().info_name), result)
+    elif text is not None:
+        click.echo(text)
     else:
-        _print_lines(result if shown is None else shown)
+        _print_lines({k: v for k, v in (result if shown is None else shown).items() if k not in _UNSAID})
     for warning in warnings:
         say(f"warning: {warning}")
-    if warnings:
+    if not (not warnings if ok is None else ok):
         click.get_current_context().exit(1)
+
+
+def show(found: Result) -> None:
+    """Print what a Python verb found."""
+    finish(found.to_dict(), found.warnings, shown=found.shown(), ok=found.ok)
 
 
 def print_json(kind: str, result: Mapping[str, Any]) -> None:
     """One object that names its schema, what was asked and by which version it was answered."""
-    asked = click.get_current_context().meta.get(ASKED, {})
+    asked = click.get_current_context().meta.get(ASKED, {}) | dict(result.get("asked", {}))
     head = {"schema": f"replicode/{kind}/{SCHEMA}", "version": __version__, "asked": _as_typed(asked)}
-    click.echo(json.dumps(head | _finite(dict(result))))
+    click.echo(json.dumps(head | _finite({name: value for name, value in result.items() if name not in head})))
 
 
 def _as_typed(value: Any) -> Any:
@@ -97,6 +115,6 @@ def _print_lines(result: Mapping[str, Any], indent: str = "") -> None:
             for row in value:
                 click.echo(f"{indent}{key}")
                 _print_lines(row, indent + "  ")
-        elif key != "warnings":
+        else:
             text = f"{value:.12g}" if isinstance(value, float) else str(value)
             click.echo(f"{indent}{key:<{width}}  {text}")

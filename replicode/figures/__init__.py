@@ -7,30 +7,28 @@ one, so that an interrupted run takes up where it stopped.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from replicode.codegen.writing import checked_folder
 from replicode.figures.table import Say, write
+from replicode.results import Result
 from replicode.theory.errors import InputError
 
 NAMES = ("population", "finite-sample")
 
 
-@dataclass(frozen=True)
-class Figure:
+@dataclass(frozen=True, repr=False)
+class Figure(Result):
     """The files of a figure, its points as in the CSV, what to know of it, and what not to trust in it."""
+
+    headline = ("name", "files")
 
     name: str
     files: tuple[str, ...]
     points: tuple[Mapping[str, Any], ...]
     notes: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields in order, ready for JSON."""
-        return asdict(self)
 
 
 def figure(
@@ -56,4 +54,5 @@ def figure(
     with drawing.style(plt):
         drawn = finite_sample.draw(plt, rows) if name == "finite-sample" else population.draw(plt, rows)
         files = drawing.save(plt, drawn, target, stem)
-    return Figure(name, (*files, data), tuple(rows), tuple(notes), tuple(warnings))
+    asked = {"figure": name, "quick": quick, "optimal": optimal}
+    return Figure(name, (*files, data), tuple(rows), tuple(notes), warnings=tuple(warnings), asked=asked)

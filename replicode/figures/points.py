@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from replicode.api import call, module_for
 from replicode.cache import cached
+from replicode.content import Content, activation_content, task_content
 from replicode.figures.optimal import Ridge
+from replicode.modules import call, module_for
 from replicode.validation.experiment import run
 from replicode.validation.module import GeneratedAttention
 from replicode.validation.sampling import Array
@@ -30,6 +31,11 @@ class Place(NamedTuple):
     nu: float
     noise: float
     alpha: float
+
+    @property
+    def content(self) -> Content:
+        """What the names stand for, and the numbers."""
+        return activation_content(self.activation), task_content(self.task), *self[2:]
 
     @property
     def text(self) -> str:
@@ -57,7 +63,7 @@ def bayes_point(place: Place, tolerance: float) -> dict[str, Any]:
     """The Bayes-optimal risk, at least as good as the tolerance."""
 
     def build() -> dict[str, Any]:
-        from replicode.bayes_level import bayes
+        from replicode.verbs.bayes import bayes
 
         digits = max(1, -floor(log10(tolerance)))
         law = {"nu": place.nu, "noise": place.noise, "alpha": place.alpha}
@@ -72,7 +78,7 @@ def bayes_point(place: Place, tolerance: float) -> dict[str, Any]:
             "warnings": list(found.warnings),
         }
 
-    return _row("bayes", place, cached("figure", ("bayes", *place, tolerance), build))
+    return _row("bayes", place, cached("figure", ("bayes", place.content, tolerance), build))
 
 
 def theory_point(place: Place, ridge: Ridge, tolerance: float) -> dict[str, Any]:
@@ -81,7 +87,7 @@ def theory_point(place: Place, ridge: Ridge, tolerance: float) -> dict[str, Any]
     def build() -> dict[str, Any]:
         module, settled = module_for(place.activation, place.task, place.tokens)
         setting = {"alpha": place.alpha, "nu": place.nu, "noise": place.noise, **ridge._asdict()}
-        found = call(module.solve, **setting, tol=tolerance, **settled)
+        found = call(module, "solve", **setting, tol=tolerance, **settled)
         kept = ("test_risk", "error", "converged", "rs_stable", "replicon", "jump_weight", "method")
         order = {name: float(found.order_parameters[name]) for name in ("m_k", "q_k", "m_v", "q_v")}
         return {
@@ -91,7 +97,9 @@ def theory_point(place: Place, ridge: Ridge, tolerance: float) -> dict[str, Any]
             "warnings": list(found.warnings),
         }
 
-    return _row("theory", place, cached("figure", ("theory", *place, *ridge, tolerance), build), **ridge._asdict())
+    return _row(
+        "theory", place, cached("figure", ("theory", place.content, *ridge, tolerance), build), **ridge._asdict()
+    )
 
 
 def trained_point(
@@ -111,7 +119,7 @@ def trained_point(
             "failures": len(found.failures),
         }
 
-    key = ("trained", *place, *ridge, tuple(dims), seeds, root_seed, trainer_digest())
+    key = ("trained", place.content, *ridge, tuple(dims), seeds, root_seed, trainer_digest())
     payload = cached("figure", key, build)
     values = {dim: np.array(payload["values"][str(dim)]) for dim in dims}
     run_as = {**ridge._asdict(), "dims": tuple(dims), "seeds": seeds, "root_seed": root_seed}

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from replicode.cache import cached
+from replicode.content import activation_content, task_content
 from replicode.figures.drawing import ERF, LINEAR, SOFTMAX, SOFTPLUS, tokens_label
 from replicode.figures.table import Rows, Say
-from replicode.population_level import population
+from replicode.verbs.population import population
 
 CURVES = (SOFTMAX, SOFTPLUS, ERF, LINEAR)
 VARIABLE = "1:0.2,2:0.3,3:0.5"
@@ -68,7 +69,8 @@ def _point(activation: str, task: str, tokens: int | str, nu: float) -> dict[str
             "warnings": list(found.warnings),
         }
 
-    payload = cached("figure", ("population", activation, task, str(tokens), nu, DIGITS, "1"), build)
+    key = "population", activation_content(activation), task_content(task), str(tokens), nu, DIGITS
+    payload = cached("figure", key, build)
     where = {"task": task, "tokens": tokens, "nu": nu, "noise": 0.0, "activation": activation}
     return where | {name: value for name, value in payload.items() if name != "made_for"}
 

@@ -129,15 +129,15 @@ THEORY = [
     Mutant(
         "sign of G",
         "theory/saddle.py",
-        "{fields.w[b]: -fields.g[b] for b in BLOCKS}",
-        "{fields.w[b]: fields.g[b] for b in BLOCKS}",
+        "{w: -fields.g[b] for b, w in fields.w.items()}, theta)",
+        "{w: fields.g[b] for b, w in fields.w.items()}, theta)",
         gradient,
     ),
     Mutant(
         "explicit rate of V",
         "theory/saddle.py",
-        "sp.diff((prox - fields.w[block]) ** 2 / (2 * V[block]), V[block])",
-        "sp.diff((prox - fields.w[block]) ** 2 / V[block], V[block])",
+        "sp.diff((prox - w) ** 2 / (2 * v), v)",
+        "sp.diff((prox - w) ** 2 / v, v)",
         gradient,
     ),
     Mutant(
@@ -149,9 +149,9 @@ THEORY = [
     ),
     Mutant(
         "q of k and v exchanged in the conjugates",
-        "theory/saddle.py",
-        "((M[b], MH[b]), (Q[b], VH[b]), (V[b], QH[b]))}",
-        "((M[b], MH[b]), (Q[b], QH[b]), (V[b], VH[b]))}",
+        "theory/model.py",
+        "{self.m: self.mh, self.q: self.Vh, self.V: self.qh}",
+        "{self.m: self.mh, self.q: self.qh, self.V: self.Vh}",
         saddle,
     ),
     Mutant(
@@ -165,8 +165,8 @@ THEORY = [
     Mutant(
         "sign of the residual",
         "theory/channel.py",
-        "residual = sp.factor(Y - U - solution * N)",
-        "residual = sp.factor(Y - U + solution * N)",
+        "output = sp.factor(U + solution * N)",
+        "output = sp.factor(U - solution * N)",
         saddle,
     ),
     Mutant(
@@ -186,8 +186,8 @@ THEORY = [
     Mutant(
         "Legendre term of m",
         "theory/replica.py",
-        "legendre = -N_REPLICAS * MT * M[block]",
-        "legendre = N_REPLICAS * MT * M[block]",
+        "legendre = -N_REPLICAS * MT * block.m",
+        "legendre = N_REPLICAS * MT * block.m",
         ridge,
     ),
     Mutant(
@@ -237,15 +237,15 @@ THEORY = [
     Mutant(
         "covariance of k.v* and v.k* exchanged",
         "theory/population.py",
-        '[1, 0, M["k"], V_KSTAR],\n            [0, 1, K_VSTAR, M["v"]],',
-        '[1, 0, M["k"], K_VSTAR],\n            [0, 1, V_KSTAR, M["v"]],',
+        "else model.crossed(student, teacher)",
+        "else model.crossed(teacher, student)",
         samples,
     ),
     Mutant(
         "sign of the prediction in the risk",
         "theory/population.py",
-        "weights = sp.Matrix([1, -SIGMA_EPS])",
-        "weights = sp.Matrix([1, SIGMA_EPS])",
+        "-rate.subs(SIGMA, SIGMA_EPS)])",
+        "rate.subs(SIGMA, SIGMA_EPS)])",
         samples,
     ),
     Mutant(
@@ -375,15 +375,15 @@ THEORY = [
     Mutant(
         "label noise dropped",
         "theory/model.py",
-        '"label_noise": NOISE}',
-        '"label_noise": NOISE / 2}',
+        "NOISE * LABEL_NOISE",
+        "NOISE / 2 * LABEL_NOISE",
         ridge,
     ),
     Mutant(
         "spread of the student's field",
         "theory/model.py",
-        "sp.sqrt(Q[block] - M[block] ** 2)",
-        "sp.sqrt(Q[block])",
+        "sp.sqrt(self.q - self.m**2)",
+        "sp.sqrt(self.q)",
         ridge,
     ),
     Mutant(
@@ -468,16 +468,16 @@ CODEGEN = [
     ),
     Mutant(
         "complement of erf",
-        "codegen/recognise.py",
-        "(sp.S.One, erfc(-u))",
-        "(sp.S.One, erfc(u))",
+        "theory/language/functions.py",
+        "(ONE, erfc(-u))",
+        "(ONE, erfc(u))",
         typed("1 + erf(x)"),
     ),
     Mutant(
         "complement of tanh",
-        "codegen/recognise.py",
-        "(sp.S.One, 2 * sigmoid(2 * u))",
-        "(sp.S.One, 2 * sigmoid(u))",
+        "theory/language/functions.py",
+        "(ONE, 2 * sigmoid(2 * u))",
+        "(ONE, 2 * sigmoid(u))",
         typed("1 + tanh(x)"),
     ),
     Mutant(
@@ -692,7 +692,7 @@ UNNOTICED = [
     Mutant(
         "sum of a constant over the tokens",
         "codegen/emit.py",
-        'return f"{name} = TOKENS * ({text})"',
+        'return f"{name} = {tokens} * ({text})"',
         'return f"{name} = ({text})"',
         typed("tanh(x) + sum(2)*x"),
         survives="the language has summed constants before anything is printed",
@@ -700,8 +700,8 @@ UNNOTICED = [
     Mutant(
         "rows of a Hessian from the wrong diagonal",
         "codegen/emit.py",
-        "[i, i:] for i in range({first}, TOKENS)",
-        "[i, :] for i in range({first}, TOKENS)",
+        "[i, i:] for i in range({first}, {tokens})",
+        "[i, :] for i in range({first}, {tokens})",
         (Job("exp(x)/sum(exp(x))", ("generated code",), tokens=4),),
         survives="only kernels of more tokens than the suite looks at are not written out token by token",
     ),

@@ -15,7 +15,7 @@ from replicode.theory.activation import activation
 from replicode.theory.closed import Overlaps, closed_averages, hard_averages
 from replicode.theory.errors import Refusal
 from replicode.theory.lengths import lengths
-from replicode.theory.model import NU, M, Q
+from replicode.theory.model import DEFAULT_MODEL, NU
 from replicode.theory.nodes import L
 from replicode.theory.saddle import derive
 from replicode.theory.task import task
@@ -23,6 +23,7 @@ from replicode.theory.task import task
 KERNELS = ("softmax", "softplus", "softmax1", "exp(x)/sqrt(sum(exp(2*x)))")
 SIMPLE = ("linear", "erf", "sigmoid", "x - mean(x)", "exp(x - mean(x))", "(1 + x)*mean(x**2)")
 TASKS = ("spiked", "max", "nu*tanh(x)", "x**2*nu/(4*(1 + nu))")
+K = DEFAULT_MODEL.scores
 POINT = {"m": 0.8, "tau": 0.5, "nu": 1.3, "c": 0.3}
 
 
@@ -83,7 +84,7 @@ def test_closed_forms_on_spiked_are_the_quadrature(text):
     found = closed_averages(activation(text), task("spiked"))
     m, q = POINT["m"], POINT["m"] ** 2 + POINT["tau"] ** 2
     for tokens in (1, 2, 5):
-        values = {M["k"]: m, Q["k"]: q, NU: POINT["nu"], L: tokens, sp.Symbol("c", real=True): POINT["c"]}
+        values = {K.m: m, K.q: q, NU: POINT["nu"], L: tokens, sp.Symbol("c", real=True): POINT["c"]}
         expected = _factorised(text, "spiked", tokens)
         assert [_numbers(found.A, values), _numbers(found.B, values)] == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
@@ -105,7 +106,7 @@ def test_closed_forms_at_hard_max_are_the_threshold_integral(text, tokens, m):
 def test_mean_of_the_largest_of_normals(tokens, mean):
     """Order statistics from the tables."""
     found = hard_averages(activation("linear"), task("max"), tokens)
-    assert _numbers(sp.diff(found.A, M["k"]), {}) == pytest.approx(mean, rel=1e-13)
+    assert _numbers(sp.diff(found.A, K.m), {}) == pytest.approx(mean, rel=1e-13)
 
 
 def _sigmoid(u):

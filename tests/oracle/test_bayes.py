@@ -10,7 +10,6 @@ import sympy as sp
 from click.testing import CliRunner
 from scipy import special
 
-from replicode.bayes_level import bayes, is_hard
 from replicode.cli import main
 from replicode.codegen import bayes_coupled
 from replicode.codegen.bayes import FINE, BayesChannel, Branch, branches
@@ -20,9 +19,10 @@ from replicode.codegen.bayes_own import OwnChannel
 from replicode.theory.bayes import GAP, SPREAD, W_CHI, derive_bayes
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import lengths
-from replicode.theory.model import ALPHA, NOISE, NU, QH, M, Q
+from replicode.theory.model import ALPHA, DEFAULT_MODEL, NOISE, NU
 from replicode.theory.population import A, B, population_risk
 from replicode.theory.task import task
+from replicode.verbs.bayes import bayes, is_hard
 
 NOISE_ = 0.3
 COSH = "log(exp(x) + exp(-x))"
@@ -40,16 +40,17 @@ def _overlaps(q_k, q_v):
 def test_derived_functions():
     system = derive_bayes("spiked")
     assert sp.simplify(sp.diff(system.prior, W_CHI) - sp.sqrt(NU)) == 0
-    for b in ("k", "v"):
-        assert sp.simplify(system.update[Q[b]] - QH[b] / (1 + QH[b])) == 0
-    assert sp.simplify(system.label_variance - (1 - Q["v"] + NOISE**2)) == 0
+    for b in DEFAULT_MODEL.blocks:
+        assert sp.simplify(system.update[b.q] - b.qh / (1 + b.qh)) == 0
+    assert sp.simplify(system.label_variance - (1 - DEFAULT_MODEL.values.q + NOISE**2)) == 0
     assert sp.simplify(system.label.slope - GAP / SPREAD) == 0
-    assert sp.simplify(system.score_variance - (1 - Q["k"])) == 0
+    assert sp.simplify(system.score_variance - (1 - DEFAULT_MODEL.scores.q)) == 0
 
 
 @pytest.mark.parametrize("name", ["spiked", "max"])
 def test_risk_is_the_population_risk_at_the_matched_overlaps(name):
-    risk = population_risk(task(name)).on_manifold.subs({M["v"]: Q["v"], B: A})
+    values = DEFAULT_MODEL.values
+    risk = population_risk(task(name)).on_manifold.subs({values.m: values.q, B: A})
     assert sp.expand(derive_bayes(name).risk - risk) == 0
 
 
@@ -326,3 +327,16 @@ def test_command():
     assert recovered.exit_code == 0 and json.loads(recovered.stdout)["free_entropy"] is None
     for bad in ("--alpha -1", "--alpha nan", "--alpha 1 --noise -1", "--alpha 1 --digits 40"):
         assert CliRunner().invoke(main, ["bayes", "--tokens", "2", "--nu", "2", *bad.split()]).exit_code == 2
+
+
+def test_the_risk_is_not_below_what_it_can_be():
+    """Without noise and with one token there is nothing to get wrong: quadrature must not leave less than nothing."""
+    for name, nu, alpha in (("x**2/4", 1.0, 1.5), ("spiked", 2.0, 5.0)):
+        found = bayes(task=name, tokens=1, nu=nu, alpha=alpha, digits=6)
+        assert 0.0 <= found.test_risk <= found.error and found.excess_risk >= 0.0
+
+
+@pytest.mark.parametrize("name, tokens, nu, alpha, noise", [("spiked", 2, 2.0, 4.0, 0.3), ("max", 3, 2.3, 1.5, 0.0)])
+def test_the_error_is_one_that_the_risk_stands_by(name, tokens, nu, alpha, noise):
+    rough, fine = (bayes(task=name, tokens=tokens, nu=nu, alpha=alpha, noise=noise, digits=d) for d in (6, 11))
+    assert fine.error < 0.1 * rough.error and abs(rough.test_risk - fine.test_risk) <= rough.error

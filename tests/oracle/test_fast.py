@@ -7,12 +7,12 @@ import pytest
 from strategies import PARAMETERS, SMOOTH, system_of
 
 import replicode.codegen.fast
-from replicode.api import solve
 from replicode.codegen.emit import generate
 from replicode.codegen.fast import c_source, compiled
 from replicode.codegen.loading import load_source
 from replicode.codegen.native import accelerated, compiler, machine
 from replicode.theory.errors import InputError
+from replicode.verbs.solve import solve
 
 pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
 

@@ -11,13 +11,14 @@ import pytest
 from click.testing import CliRunner
 from mpmath import mpf
 
-import replicode.api as api
+import replicode as rc
 from replicode.cli import main
 from replicode.codegen.ir import Kernel
 from replicode.codegen.lower import lower, parameter_symbol
 from replicode.codegen.oracle import evaluate
 from replicode.codegen.precise import Grid, Physics, PreciseSystem, Scout, check_dimension
 from replicode.codegen.precise_kernel import Outers, Program, decimal_numbers, double_arrays, mpmath_numbers
+from replicode.modules import module_for
 from replicode.precise import as_texts
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.saddle import derive
@@ -37,7 +38,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sixteen():
-    return api.solve("softmax", tokens=2, digits=16, **POINT)
+    return rc.solve("softmax", tokens=2, digits=16, **POINT)
 
 
 def reals(*texts: str) -> list[mpf]:
@@ -145,19 +146,19 @@ def ridge(alpha: mpf, noise: mpf, penalty: mpf) -> dict[str, mpf]:
 
 def test_one_token_is_ridge_regression():
     noise, digits = 0.3, 50
-    found = api.solve("softmax", tokens=1, alpha=1, nu=2, noise=noise, lambda_v=0.1, digits=digits)
+    found = rc.solve("softmax", tokens=1, alpha=1, nu=2, noise=noise, lambda_v=0.1, digits=digits)
     with mpmath.workdps(digits + 10):
         expected = ridge(mpf(1), mpf(str(noise)), mpf("0.1"))
         assert found.error <= mpf(10) ** -digits
         assert abs(found.test_risk - expected.pop("test_risk")) <= found.error
         assert abs(found.test_risk - found.excess_risk - mpf(str(noise)) ** 2) < mpf(10) ** -digits / 100
         for name, value in expected.items():
-            assert abs(found.order_parameters[name] - value) < mpf(10) ** -digits, name
+            assert abs(found.order_parameters[name] - value) <= found.errors[name] < mpf(10) ** -digits, name
     assert found.warnings == () and found.folded_mass == 0
 
 
 def test_softmax_agrees_with_double_precision(sixteen):
-    rough = api.solve("softmax", tokens=2, digits=12, **POINT)
+    rough = rc.solve("softmax", tokens=2, digits=12, **POINT)
     assert sixteen.error <= mpf("1e-16") and sixteen.folded_mass < mpf("1e-60")
     assert float(sixteen.test_risk) == pytest.approx(rough.test_risk, abs=1e-12)
     assert float(sixteen.train_loss) == pytest.approx(rough.train_loss, abs=1e-12)
@@ -176,9 +177,18 @@ def test_softmax_agrees_with_more_digits(sixteen):
 
 
 @pytest.mark.full
+def test_the_errors_of_all_numbers_cover(sixteen):
+    fine = rc.solve("softmax", tokens=2, digits=21, bayes=False, **POINT)
+    with mpmath.workdps(40):
+        rough, fine = (s._asdict() | s.order_parameters | s.conjugates for s in (sixteen, fine))
+        for name, error in sixteen.errors.items():
+            assert name == "replicon" or abs(rough[name] - fine[name]) <= error < mpf("1e-16"), name
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("digits", [20, 30])
 def test_softmax_to_many_digits(digits):
-    found = api.solve("softmax", tokens=2, digits=digits, **POINT)
+    found = rc.solve("softmax", tokens=2, digits=digits, **POINT)
     with mpmath.workdps(digits + 10):
         assert found.error <= mpf(10) ** -digits and found.warnings == ()
         assert abs(found.test_risk - mpf(TEST_RISK)) <= found.error
@@ -220,7 +230,7 @@ def test_rates_are_derivatives_of_the_envelope(system):
 
 
 def test_averages_agree_with_the_prox_in_double_precision(system):
-    module, _ = api.module_for("softmax", "spiked", 2)
+    module, _ = module_for("softmax", "spiked", 2)
     order, at = reals(*AWAY), physics()
     setting = module.Setting(2.0, 0.3, np.array([]))
     reference = module.ProxChannel.at_level(3, setting).averages(np.array([float(x) for x in order]))
@@ -246,12 +256,12 @@ def test_the_flip_halves_the_nodes(system):
 
 def test_folds_limit_the_digits():
     with pytest.raises(Refusal, match=r"16 asked for, but .* folds with mass .*e-16, which limits .* to 14"):
-        api.solve("softmax", tokens=2, digits=16, **(POINT | {"lambda_k": 2}))
+        rc.solve("softmax", tokens=2, digits=16, **(POINT | {"lambda_k": 2}))
 
 
 @pytest.mark.full
 def test_folds_that_do_not_matter_are_counted():
-    found = api.solve("softmax", tokens=2, digits=14, **(POINT | {"lambda_k": 2}))
+    found = rc.solve("softmax", tokens=2, digits=14, **(POINT | {"lambda_k": 2}))
     assert 10 * found.folded_mass < found.error <= 1e-14 and found.folded_mass > 5e-17
 
 
@@ -271,24 +281,42 @@ def test_many_dimensions_are_refused():
 @pytest.mark.parametrize("digits", [0, 51, True, 13.0])
 def test_digits_out_of_range(digits):
     with pytest.raises(InputError, match=r"digits: got .*a whole number from 1 to 50"):
-        api.solve("softmax", tokens=2, digits=digits, **POINT)
+        rc.solve("softmax", tokens=2, digits=digits, **POINT)
 
 
-def test_texts_have_the_places_asked_for():
+def test_texts_have_the_places_that_are_known():
     with mpmath.workdps(60):
         fields = {"test_risk": mpf(2) / 3, "error": mpf("1.234e-31"), "converged": True, "iterations": 3}
         fields |= {"order_parameters": {"m_k": -mpf("1e-40"), "q_k": mpf("12.00000000000000000500000001")}}
-        fields |= {"conjugates": {"mh_k": -mpf(1) / 16}, "bayes_risk": None, "replicon": 0.25}
+        fields |= {"conjugates": {"mh_k": -mpf(1) / 16, "qh_k": mpf(2) / 3}, "bayes_risk": 1 / 3, "bayes_error": 3e-7}
+        fields |= {"replicon": 7.07, "folded_mass": float("nan"), "asked": {"alpha": 4.0}}
+        fields |= {
+            "errors": {"m_k": mpf("1e-25"), "q_k": mpf(0), "mh_k": mpf("1e-13"), "qh_k": 4.9e-5, "replicon": 30.0}
+        }
     assert as_texts(fields, 20) == {
         "test_risk": "0.66666666666666666667",
         "error": "1.23e-31",
         "converged": True,
         "iterations": 3,
         "order_parameters": {"m_k": "0.00000000000000000000", "q_k": "12.00000000000000000500"},
-        "conjugates": {"mh_k": "-0.06250000000000000000"},
-        "bayes_risk": None,
-        "replicon": "0.25",
+        "conjugates": {"mh_k": "-0.062500000000", "qh_k": "0.6667"},
+        "bayes_risk": "0.333333",
+        "bayes_error": "3.0e-7",
+        "replicon": "7.0",
+        "folded_mass": None,
+        "asked": {"alpha": 4.0},
+        "errors": {"m_k": "1.0e-25", "q_k": "0.0", "mh_k": "1.0e-13", "qh_k": "4.9e-5", "replicon": "30.0"},
     }
+
+
+def test_no_digit_is_printed_that_is_not_known(sixteen):
+    told = sixteen.to_dict()
+    places = {name: len(text.partition(".")[2]) for name, text in told["order_parameters"].items()}
+    assert set(places.values()) == {16} and max(sixteen.errors[name] for name in places) < mpf("5e-17")
+    with mpmath.workdps(30):
+        bayes = rc.bayes(tokens=2, alpha=4, nu=2, noise=0.3, digits=11)
+        assert abs(mpf(told["bayes_risk"]) - bayes.test_risk) < mpf(10) ** -len(told["bayes_risk"].partition(".")[2])
+        assert abs(sixteen.bayes_risk - bayes.test_risk) <= sixteen.bayes_error + bayes.error
 
 
 @pytest.mark.parametrize(("digits", "kind"), [(15, float), (30, str)])

@@ -104,7 +104,7 @@ def _module(text, tokens):
     """The sigma and hessian kernels of an activation."""
     ir = lower(system_of(text, tokens))
     head = "import numpy as np\nfrom scipy import special\n\n"
-    head += f"TOKENS = {tokens}\nPARAMETERS = {ir.parameters!r}\n\n"
+    head += f"PARAMETERS = {ir.parameters!r}\n\n"
     chosen = [k for k in ir.kernels if k.name in ("sigma", "hessian")]
     return load_source(head + "\n\n".join(kernel_function(k, ir.parameters) for k in chosen), "emitted_kernels")
 

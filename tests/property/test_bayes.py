@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicode.bayes_level import bayes
 from replicode.codegen.population import bayes_gain
 from replicode.theory.lengths import lengths
 from replicode.theory.task import task
+from replicode.verbs.bayes import bayes
 
 SETTINGS = st.fixed_dictionaries(
     {

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import replicode as rc
-from replicode.api import bayes_reference
+from replicode.verbs.solve import bayes_reference
 
 ACTIVATIONS = ("softmax", "linear", "softplus", "sigmoid")
 LENGTHS = ("1", "2", "3", "4", "1:0.3,2:0.7", "2:0.5,3:0.5")
@@ -55,6 +55,6 @@ def test_bayes_is_below_every_activation_at_more_tokens(point):
 
 
 def test_a_risk_below_the_bound_is_called_spurious(monkeypatch):
-    monkeypatch.setattr("replicode.api.bayes_reference", lambda *_: (0.7, 1e-6))
+    monkeypatch.setattr("replicode.verbs.solve.bayes_reference", lambda *_: (0.7, 1e-6))
     found = rc.solve("softmax", tokens=2, alpha=4, nu=2, noise=0.3, digits=3)
     assert any("below the Bayes-optimal risk" in w for w in found.warnings)

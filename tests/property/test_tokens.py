@@ -10,7 +10,7 @@ from strategies import PARAMETERS, SMOOTH, activations, direct_loss, direct_sigm
 from replicode.codegen.ir import Kernel, Output
 from replicode.codegen.lower import lower
 from replicode.codegen.oracle import evaluate
-from replicode.theory.model import V, Y
+from replicode.theory.model import DEFAULT_MODEL, Y
 from replicode.theory.nodes import W, X
 
 DIGITS = 90
@@ -137,4 +137,4 @@ def _plain_kernel(staged):
         Output("w", staged.gradient_w),
         Output("xw", staged.hessian_xw),
     )
-    return Kernel("plain", "", (X, W), (Y, V["v"]), statements, outputs)
+    return Kernel("plain", "", (X, W), (Y, DEFAULT_MODEL.values.V), statements, outputs)

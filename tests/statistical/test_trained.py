@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 import replicode as rc
-from replicode.api import module_for
+from replicode.modules import module_for
 from replicode.validation.attention import predictions
 from replicode.validation.controls import controls_of
 from replicode.validation.experiment import run

@@ -10,16 +10,17 @@ import sympy as sp
 from click.testing import CliRunner
 
 import replicode.validation.properties as suite
-from replicode.check import as_text, check, failed
 from replicode.cli import main
 from replicode.codegen.population import BayesGain
 from replicode.theory.activation import activation
 from replicode.theory.analysis import analysis
 from replicode.theory.errors import Refusal
+from replicode.theory.lengths import lengths
 from replicode.theory.nodes import W, X
 from replicode.theory.properties import Claim
 from replicode.theory.task import task
 from replicode.validation.properties import population, solution
+from replicode.verbs.check import _merged, as_text, check, failed
 
 KEYS = "equivariant normalised shift_invariant elementwise smooth kinks growth parity parameters nishimori properties"
 
@@ -262,6 +263,27 @@ def test_a_wrong_mixture_fails(softmax):
         return _Wrapped(module, **wrong)
 
     assert _outcome("lengths mix", replace(softmax, modules=modules)) == "failed"
+
+
+def test_a_distribution_of_lengths_is_checked_at_each_and_mixed(monkeypatch):
+    few, every = ("sigma as typed", "gradient identity", "homogeneity"), suite.outcomes
+    monkeypatch.setattr(suite, "outcomes", lambda of, names=few: every(of, names))
+    found = json.loads(_ran("softmax", "--tokens", "1:0.2,3:0.8", "--json").stdout)
+    assert found["tokens"] == "1:0.2,3:0.8" and found["suite_tokens"] == [1, 3] and found["nishimori"]
+    assert found["properties"] == dict.fromkeys((*few[:2], "lengths mix"), "passed") | {few[2]: "not applicable"}
+    assert found["details"]["homogeneity"] == "sigma is not homogeneous"
+    assert "property suite at 1, 3 tokens" in _ran("linear", "--tokens", "1:0.5,3:0.5").stdout
+
+
+def test_a_property_that_fails_at_one_length_fails():
+    merged = _merged((1, 2), [suite.PASSED, suite.Verdict("failed", "off by 1")])
+    assert merged == suite.Verdict("failed", "2 tokens: off by 1")
+    assert _merged((1, 2), [suite.Verdict("not applicable", "why"), suite.PASSED]) == suite.PASSED
+
+
+def test_long_sequences_are_checked_at_few_tokens():
+    law = suite.suited(lengths("2:0.5,8:0.2,16:0.3"))
+    assert law.tokens == (2, 4) and law.weights == (0.5, 0.5)
 
 
 def test_failures_set_the_exit_status(monkeypatch, softmax):

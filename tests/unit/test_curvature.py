@@ -5,8 +5,11 @@ import sympy as sp
 
 from replicode.theory.curvature import derivable, derive_curvature, moved, second_rate_symbol
 from replicode.theory.gaussian import FieldLaw
-from replicode.theory.model import ALPHA, BLOCKS, CONJUGATES, NOISE, ORDER_PARAMETERS, M, Q, V, Y
-from replicode.theory.saddle import ENVELOPE, HIDDEN, IDLE, derive, rate_symbol
+from replicode.theory.model import ALPHA, DEFAULT_MODEL, NOISE, Y
+from replicode.theory.saddle import derive, envelope_of, rate_symbol
+
+HIDDEN, IDLE = DEFAULT_MODEL.hidden, DEFAULT_MODEL.idle
+K, V = DEFAULT_MODEL.scores, DEFAULT_MODEL.values
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +35,14 @@ def test_ridge_in_closed_form(ridge):
     found = derive_curvature(ridge)
     w, g = HIDDEN.w["v"], HIDDEN.g["v"]
     c = ridge.model.loss_curvature()
-    envelope = c * (Y - w) ** 2 / (2 * (1 + c * V["v"]))
+    envelope = c * (Y - w) ** 2 / (2 * (1 + c * V.V))
     law = ridge.hidden_law.marginal(w, Y)
     means = dict(zip(law.fields, law.mean, strict=True))
     cov = {(a, b): law.covariance[i, j] for i, a in enumerate(law.fields) for j, b in enumerate(law.fields)}
     explicit = _averaged(envelope, means, cov)
     gain = {g: -sp.diff(envelope, w)}
-    for a in (M["v"], Q["v"], V["v"]):
-        for b in (M["v"], Q["v"], V["v"]):
+    for a in (V.m, V.q, V.V):
+        for b in (V.m, V.q, V.V):
             moves = [found.displacements[s].hidden.subs(gain) for s in (a, b)]
             pair = (a, b) if (a, b) in found.bending else (b, a)
             bent = found.bending[pair].hidden.subs(gain) if pair in found.bending else 0
@@ -52,7 +55,7 @@ def test_two_tokens_with_a_quadratic_loss():
     system = derive("linear", "spiked", 2)
     found = derive_curvature(system)
     k = sp.Matrix([[2, 1], [1, 3]])
-    m, q, v = M["k"], Q["k"], V["k"]
+    m, q, v = K.m, K.q, K.V
     w = sp.Matrix([HIDDEN.w["k"], IDLE.w["k"]])
     response = k * (sp.eye(2) + v * k).inv()
     gain = -response * w
@@ -76,8 +79,9 @@ def test_the_rates_are_the_work_along_the_paths(ridge):
     """E[grad M . t] is what Price and Stein say of d E[M]/d theta, integrand by integrand."""
     found = derive_curvature(derive("softmax", "x**2/5 + sqrt(nu)*x", 2))
     channel = derive("softmax", "x**2/5 + sqrt(nu)*x", 2).channel
-    for b in BLOCKS:
-        for theta in (M[b], Q[b]):
+    for block in DEFAULT_MODEL.blocks:
+        b = block.name
+        for theta in (block.m, block.q):
             moves, rate = found.displacements[theta], channel[theta]
             assert sp.simplify(rate.hidden + HIDDEN.g[b] * moves.hidden) == 0
             assert sp.simplify(rate.idle + IDLE.g[b] * moves.idle) == 0
@@ -86,18 +90,20 @@ def test_the_rates_are_the_work_along_the_paths(ridge):
 def test_the_twelve_equations(ridge):
     """The Jacobian is the derivative of the gradient, d2EM where that has dEM."""
     found = derive_curvature(ridge)
-    unknowns = (*ORDER_PARAMETERS, *CONJUGATES)
+    order = DEFAULT_MODEL.order_parameters
+    unknowns = (*order, *DEFAULT_MODEL.conjugates)
     assert found.jacobian == found.jacobian.T
     for i, a in enumerate(unknowns):
         for j, b in enumerate(unknowns):
             rates = {
-                rate_symbol(t): rate_symbol(t) + (b * second_rate_symbol(t, b) if b in ORDER_PARAMETERS else 0)
-                for t in ORDER_PARAMETERS
+                rate_symbol(t): rate_symbol(t)
+                + (b * second_rate_symbol(*sorted((t, b), key=order.index)) if b in order else 0)
+                for t in order
             }
             expected = sp.diff(ridge.gradient[a].subs(rates), b)
             assert sp.simplify(found.jacobian[i, j] - expected) == 0
-    assert found.jacobian[0, 1] == ALPHA * second_rate_symbol(M["k"], Q["k"])
-    assert not found.jacobian.has(ENVELOPE.func)
+    assert found.jacobian[0, 1] == ALPHA * second_rate_symbol(K.m, K.q)
+    assert not found.jacobian.has(envelope_of(DEFAULT_MODEL).func)
 
 
 def test_where_it_is_not_derived():
@@ -111,6 +117,6 @@ def test_where_it_is_not_derived():
 
 def test_fields_that_depend_on_each_other_are_refused():
     a, b = HIDDEN.w["k"], HIDDEN.w["v"]
-    law = FieldLaw.of({a: {"one": sp.S.One}, b: {"one": Q["v"], "two": NOISE}})
+    law = FieldLaw.of({a: {"one": sp.S.One}, b: {"one": V.q, "two": NOISE}})
     with pytest.raises(Exception, match="depend on each other"):
-        moved(law, b, Q["v"])
+        moved(law, b, V.q)

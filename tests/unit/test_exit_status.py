@@ -1,6 +1,7 @@
 """What a command leaves with: bad input and outputs before any work, errors of ours, interrupts, warnings."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,7 +14,11 @@ from click.testing import CliRunner
 import replicode
 from replicode.cli import main
 from replicode.codegen import fast
-from replicode.validation.report import Report
+from replicode.codegen.bayes import Branch
+from replicode.codegen.runtime.wording import told_apart
+from replicode.modules import module_for
+from replicode.results import Report
+from replicode.theory import limits
 
 POINT = ["--tokens", "1", "--alpha", "4", "--nu", "2", "--noise", "0.3"]
 BAYES = ["bayes", "--tokens", "2", "--nu", "2", "--alpha", "1:2"]
@@ -42,7 +47,7 @@ def raising(problem):
 def idle(monkeypatch):
     """Nothing that takes time may be called."""
     places = ("bayes_phase.thresholds", "bayes_phase.bayes_branches", "demo.derivation_of", "demo.solve")
-    for name in (*places, "validation.discrepancy.scan", "figures.population.compute", "api.derive"):
+    for name in (*places, "validation.discrepancy.scan", "figures.population.compute", "verbs.derive.derive"):
         monkeypatch.setattr(f"replicode.{name}", never)
 
 
@@ -79,12 +84,12 @@ def test_a_module_on_standard_output_stands_alone(capfd):
 
 
 VERBS = {
-    "solve": ("api.solve", ["solve", "softmax", *POINT]),
-    "validate": ("api.validate", ["validate", "softmax", *POINT]),
-    "derive": ("api.derivation_of", ["derive", "softmax"]),
-    "check": ("check.check", ["check", "softmax"]),
-    "population": ("population_level.population", ["population", "softmax", "--tokens", "2", "--nu", "2"]),
-    "bayes": ("bayes_level.bayes", ["bayes", *POINT]),
+    "solve": ("verbs.solve.solve", ["solve", "softmax", *POINT]),
+    "validate": ("verbs.validate.validate", ["validate", "softmax", *POINT]),
+    "derive": ("verbs.derive.derivation_of", ["derive", "softmax"]),
+    "check": ("verbs.check.check", ["check", "softmax"]),
+    "population": ("verbs.population.population", ["population", "softmax", "--tokens", "2", "--nu", "2"]),
+    "bayes": ("verbs.bayes.bayes", ["bayes", *POINT]),
     "range": ("bayes_phase.thresholds", BAYES),
     "demo": ("demo.run", ["demo"]),
     "study": ("study.run", ["study", "softmax", "--tokens", "2"]),
@@ -127,9 +132,9 @@ def test_ctrl_c_in_a_terminal():
 
 def test_theory_that_warned_is_not_trusted_though_training_agrees(monkeypatch):
     def report(*warnings):
-        nothing = {"failures": 0, "p_value": 0.5, "power": 0.9, "seeds_needed": None, "bayes_risk": None}
-        made = Report({}, {}, 400, (100, 200, 400), 40, verdict="agrees", warnings=warnings, **nothing)
-        monkeypatch.setattr("replicode.api.validate", lambda *_, **__: made)
+        numbers = {"p_value": 0.5, "power": 0.9, "seeds_needed": None, "bayes_risk": None}
+        made = Report({}, {}, 400, (100, 200, 400), 40, 0, "agrees", **numbers, warnings=warnings)
+        monkeypatch.setattr("replicode.verbs.validate.validate", lambda *_, **__: made)
         return run("validate", "softmax", *POINT, "--json")
 
     assert report().exit_code == 0
@@ -169,7 +174,9 @@ def test_a_parameter_given_twice_is_told():
 @pytest.mark.parametrize("tokens", ["1:0.2,2:0.8", "3", None])
 def test_check_is_told_the_lengths(monkeypatch, tokens):
     told = []
-    monkeypatch.setattr("replicode.check.check", lambda *given, **_: told.append(given[2]) or raising(SystemExit)())
+    monkeypatch.setattr(
+        "replicode.verbs.check.check", lambda *given, **_: told.append(given[2]) or raising(SystemExit)()
+    )
     run("check", "softmax", *(["--tokens", tokens] if tokens else []))
     assert told == [tokens]
 
@@ -229,7 +236,7 @@ def test_every_json_says_what_was_asked_and_by_which_version(tmp_path):
         assert {"schema", "version", "asked"} <= set(found), arguments
         assert found["version"] == replicode.__version__
         if arguments[0] in ("derive", "generate"):
-            assert found["asked"]["activation"] == "linear"
+            assert found["asked"]["activation"] == "linear" and found["asked"]["expression"] == "1 + x"
     assert Path(json.loads(run("generate", "linear", "--tokens", "1", "-o", path, "--json").stdout)["path"]) == path
 
 
@@ -239,3 +246,68 @@ def test_the_module_is_the_command_and_help_is_quick():
     after = os.times()
     assert done.returncode == 0 and done.stdout.startswith("Usage: replicode ") and "validate" in done.stdout
     assert after.children_user + after.children_system - before.children_user - before.children_system < 0.3
+
+
+BOUNDED = [("alpha", "1e308"), ("alpha", "1e-300"), ("nu", "1e308"), ("noise", "1e30"), ("noise", "1e-300")]
+BOUNDED += [("lambda-k", "1e300"), ("lambda-v", "1e13")]
+
+
+@pytest.mark.parametrize(("name", "value"), BOUNDED)
+@pytest.mark.parametrize("verb", ["solve", "validate", "bayes", "population"])
+def test_arguments_beyond_double_precision_are_told_before_any_work(monkeypatch, verb, name, value):
+    for place in ("modules.cached", "verbs.bayes.branches", "verbs.population.averager"):
+        monkeypatch.setattr(f"replicode.{place}", never)
+    known = {"bayes": ("alpha", "nu", "noise"), "population": ("nu", "noise")}.get(verb)
+    if known and name not in known:
+        pytest.skip(f"{verb} has no {name}")
+    found = run(*VERBS[verb][1], f"--{name}", value)
+    assert found.exit_code == 2 and found.stdout == ""
+    assert found.stderr.startswith(f"error: {name.replace('-', '_')}: got {float(value)!r}, allowed is ")
+
+
+def test_the_bounds_of_a_generated_module_are_those_of_the_command():
+    module, _ = module_for("linear", "spiked", 1)
+    for name in ("LEAST", "MOST", "MOST_NU", "MOST_NOISE"):
+        assert getattr(module, name) == getattr(limits, name)
+    for values in ({"alpha": 1e308}, {"nu": 1e308}, {"noise": 1e30}, {"lambda_k": 1e300}):
+        with pytest.raises(ValueError, match=next(iter(values))):
+            module.solve(**{"alpha": 4.0, "nu": 2.0, **values})
+
+
+@pytest.mark.parametrize("value", ["-1e3", "1e300"])
+def test_a_parameter_that_leaves_double_precision(value):
+    found = run("solve", "erf", *POINT, "--digits", "3", "--param", f"c={value}")
+    assert (found.exit_code, found.stderr.split(":")[0]) in {(1, "refused"), (2, "error")}
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize(("value", "other"), [(1.0000001e-4, 1e-4), (math.inf, 1e-4), (3e-4, 1e-4)])
+def test_a_bound_and_what_was_asked_for_are_told_apart(value, other):
+    shown, asked = told_apart(value, other)
+    assert shown != asked and float(shown) > float(asked)
+    assert float(shown) == pytest.approx(value, rel=0.05) and float(asked) == pytest.approx(other, rel=0.05)
+
+
+def test_an_interrupted_range_goes_on_where_it_was(monkeypatch, tmp_path):
+    monkeypatch.setenv("REPLICODE_CACHE", str(tmp_path))
+    computed = []
+
+    def some(channel, alpha, accuracy, last=3):
+        if len(computed) == last:
+            raise KeyboardInterrupt
+        computed.append(alpha)
+        return (Branch("uninformed", 0.1, 0.1, 0.9, -1.0, True, 0.0, 1, 1e-9, 1e-9, False),)
+
+    monkeypatch.setattr("replicode.bayes_phase.branches", some)
+    assert run(*BAYES).exit_code == 130 and len(computed) == 3
+    monkeypatch.setattr("replicode.bayes_phase.branches", lambda *given: some(*given, last=1000))
+    assert run(*BAYES).exit_code == 0
+    assert len(computed) == len(set(computed)) > 30
+
+
+@pytest.mark.parametrize("option", ["--seeds=1", "--dim=3", "--alpha=-1", "--noise=nan", "--nu=1,1", "--lambda=-1"])
+def test_study_checks_its_grid_before_any_work(monkeypatch, tmp_path, option):
+    monkeypatch.setattr("replicode.study.module_for", never)
+    found = run("study", "softmax", "--tokens", "2", "-o", tmp_path / "map", option)
+    assert found.exit_code == 2 and found.stderr.startswith(f"error: {option[2:].partition('=')[0]}: got")
+    assert not (tmp_path / "map").exists()

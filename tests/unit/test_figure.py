@@ -201,7 +201,7 @@ def test_bad_input_is_named(tmp_path):
     found = run.invoke(main, ["figure", "population", "--optimal"])
     assert found.exit_code == 2 and found.stderr.startswith("error: optimal: got True")
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"output: got .*a folder that can be made"):
+    with pytest.raises(InputError, match=r"output: got .*a folder that can be written"):
         figures.figure("population", tmp_path / "file" / "below")
 
 

@@ -8,7 +8,7 @@ import sympy as sp
 
 from replicode.theory.errors import Refusal
 from replicode.theory.gaussian import FieldLaw, gaussian_from_log_weight, price, price_stein
-from replicode.theory.model import NOISE, Z_STAR, M, Q, Y, token_law
+from replicode.theory.model import DEFAULT_MODEL, NOISE, Z_STAR, Y
 from replicode.theory.nodes import X
 
 A, B, C = sp.symbols("a b c", real=True)
@@ -57,12 +57,13 @@ def test_law_of_linear_combinations():
 
 
 def test_law_of_a_token():
-    law = token_law(A, B)
+    k, v = DEFAULT_MODEL.scores, DEFAULT_MODEL.values
+    law = DEFAULT_MODEL.token_law({"k": A, "v": B})
     entry = {(f, g): law.covariance[i, j] for i, f in enumerate(law.fields) for j, g in enumerate(law.fields)}
-    assert sp.simplify(entry[A, A] - Q["k"]) == 0
-    assert sp.simplify(entry[B, B] - Q["v"]) == 0
+    assert sp.simplify(entry[A, A] - k.q) == 0
+    assert sp.simplify(entry[B, B] - v.q) == 0
     assert entry[Y, Y] == 1 + NOISE**2
-    assert (entry[B, Y], entry[B, Z_STAR], entry[A, B], entry[A, Y]) == (M["v"], M["v"], 0, 0)
+    assert (entry[B, Y], entry[B, Z_STAR], entry[A, B], entry[A, Y]) == (v.m, v.m, 0, 0)
 
 
 @pytest.mark.parametrize("field", FIELDS)

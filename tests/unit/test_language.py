@@ -16,11 +16,10 @@ from click.testing import CliRunner
 from replicode.cli import main
 from replicode.codegen.emit import kernel_function
 from replicode.codegen.lower import sigma_kernel, stable_form
-from replicode.theory import language
 from replicode.theory.activation import activation
 from replicode.theory.channel import eliminate_values
 from replicode.theory.errors import InputError, LanguageError
-from replicode.theory.language import ALLOWED, FUNCTIONS, RESERVED, parse, unparse
+from replicode.theory.language import ALLOWED, FUNCTIONS, RESERVED, parse, reader, unparse
 from replicode.theory.model import Model
 from replicode.theory.nodes import L, TokenSum, X, relu, sigmoid, softplus, step
 from replicode.theory.saddle import loss_derivatives
@@ -290,7 +289,7 @@ def test_nothing_hangs(text):
 
 
 def test_budget_is_spent_and_put_away(monkeypatch):
-    monkeypatch.setattr(language, "MAX_STEPS", 100)
+    monkeypatch.setattr(reader, "MAX_STEPS", 100)
     assert "too intricate" in _refusal("exp(x)/sum(exp(x))").problem
     assert sys.getprofile() is None
 
@@ -409,7 +408,7 @@ def test_not_expanded():
 
 
 def test_white_list():
-    names = "exp log sqrt erf erfc tanh sigmoid softplus relu abs cos sin sum mean"
+    names = "exp log sqrt erf erfc tanh sigmoid softplus relu abs cos sin sinh cosh atan sum mean"
     assert " ".join(FUNCTIONS) == names
     assert all(name in ALLOWED for name in FUNCTIONS)
     with pytest.raises(TypeError):

@@ -1,15 +1,36 @@
 """Changing the model and rescaling the activation: what must stay, and what must scale, through derive to solve."""
 
+from dataclasses import astuple, replace
+
+import mpmath
+import numpy as np
 import pytest
+import sympy as sp
 from generated import module_of
+from mpmath import mpf
 
 from replicode.codegen.emit import generate
-from replicode.theory.model import LAMBDA, RESIDUAL, THETA, Model
+from replicode.theory.analysis import analysis
+from replicode.theory.bayes import derive_bayes
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.lengths import lengths
+from replicode.theory.model import DEFAULT_MODEL, LABEL_NOISE, LAMBDA, NOISE, SIGMA, THETA, Block, F, Model, Y
+from replicode.theory.nodes import W
+from replicode.theory.population import population_risk
 from replicode.theory.saddle import derive
+from replicode.theory.task import task
+from replicode.validation.attention import fields, objective
+from replicode.validation.measure import Overlaps, measure
+from replicode.validation.module import GeneratedAttention
+from replicode.validation.online import one_pass
+from replicode.validation.properties.subject import subject_of
+from replicode.validation.sampling import Sampler
+from replicode.validation.scores import GaussianScores
+from replicode.validation.training import Trained, Warm
 
 CASE = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 2.0, "lambda_v": 0.5}
 REFERENCE = 0.5532884048  # softmax, two tokens, at CASE
-DOUBLED = Model(loss=RESIDUAL**2, penalty=LAMBDA * THETA**2)
+DOUBLED = Model(loss=(Y - F) ** 2, penalty=LAMBDA * THETA**2)
 
 
 def _solved(text, tol=1e-9, model=None, **changed):
@@ -72,3 +93,125 @@ def test_scale_covariance(softmax, text, changed, scales):
     assert found.energy == pytest.approx(softmax.energy, abs=1e-8)
     for name, value in softmax.order_parameters.items():
         assert found.order_parameters[name] == pytest.approx(scales.get(name, 1.0) * value, abs=1e-7)
+
+
+K, V = DEFAULT_MODEL.blocks
+QUARTIC = Model(loss=(Y - F) ** 4 / 4, penalty=LAMBDA * THETA**2)
+RENAMED = Model(blocks=(Block("key", "chi", K.teacher, "score"), Block("val", "z", V.teacher, "value")))
+
+
+def test_places_and_names():
+    assert [DEFAULT_MODEL.index(s.name) for s in DEFAULT_MODEL.order_parameters] == list(range(6))
+    assert [s.name for s in DEFAULT_MODEL.order_parameters] == ["m_k", "q_k", "V_k", "m_v", "q_v", "V_v"]
+    assert [s.name for s in DEFAULT_MODEL.cross_overlaps] == ["k_vstar", "v_kstar", "k_v"]
+    assert [DEFAULT_MODEL.index(s.name) for s in (K.mh, V.mh, V.Vh)] == [0, 3, 5]
+    assert DEFAULT_MODEL.block("k") == DEFAULT_MODEL.scores == K and DEFAULT_MODEL.values == V
+    with pytest.raises(InputError, match=r"m_x.*m_k, q_k"):
+        DEFAULT_MODEL.index("m_x")
+    with pytest.raises(InputError, match=r"'x'.*k or v"):
+        DEFAULT_MODEL.block("x")
+
+
+def test_equal_models_have_one_key():
+    models = (DEFAULT_MODEL, DOUBLED, QUARTIC, RENAMED, Model(label=V.teacher), Model(risk=2 * (Y - F) ** 2))
+    assert len({m.key for m in models}) == len(models)
+    assert Model().key == DEFAULT_MODEL.key and Model() == DEFAULT_MODEL and hash(Model()) == hash(DEFAULT_MODEL)
+
+
+@pytest.mark.parametrize("blocks, task_text", [(RENAMED.blocks, "max"), ((V, K), "spiked")])
+def test_names_and_order_of_blocks_do_not_matter(blocks, task_text):
+    plain, other = derive("softmax", task_text, 2), derive("softmax", task_text, 2, Model(blocks=blocks))
+    renamed = {**K.renaming(other.model.scores), **V.renaming(other.model.values)}
+    assert sum(p.value for p in other.priors.values()) == sum(p.value.xreplace(renamed) for p in plain.priors.values())
+    assert other.prior_update == {s.xreplace(renamed): e.xreplace(renamed) for s, e in plain.prior_update.items()}
+    for theta, average in plain.channel.items():
+        found = other.channel[theta.xreplace(renamed)]
+        gaps = (found.hidden - average.hidden.xreplace(renamed), found.idle - average.idle.xreplace(renamed))
+        assert [sp.simplify(gap) for gap in gaps] == [0, 0]
+    risks = [population_risk(s.task, s.model).on_manifold for s in (plain, other)]
+    assert risks[1] == risks[0].xreplace(renamed)
+    entropies = [derive_bayes(task_text, s.model) for s in (plain, other)]
+    assert entropies[1].risk == entropies[0].risk.xreplace(renamed)
+
+
+def test_a_scaled_risk_is_scaled_at_every_level():
+    tripled = Model(risk=3 * (Y - F) ** 2)
+    for plain, scaled in (
+        (population_risk(task("max")).on_manifold, population_risk(task("max"), tripled).on_manifold),
+        (derive_bayes("spiked").risk, derive_bayes("spiked", tripled).risk),
+    ):
+        assert sp.expand(scaled - 3 * plain) == 0
+    assert sp.expand(tripled.noise_risk() - 3 * NOISE**2) == 0
+
+
+@pytest.mark.parametrize(
+    "model, named",
+    [
+        (QUARTIC, "loss"),
+        (Model(loss=Y * F), "loss"),
+        (Model(label=V.teacher**3), "label"),
+        (Model(label=V.teacher + 1), "label"),
+        (Model(output=SIGMA * W**2), "output"),
+        (Model(penalty=LAMBDA * THETA**4), "penalty"),
+        (Model(blocks=(V,)), "role score"),
+    ],
+)
+def test_what_the_theory_does_not_reach_is_refused_by_name(model, named):
+    with pytest.raises(Refusal, match=named):
+        derive("softmax", "spiked", 2, model)
+
+
+def test_a_risk_that_is_no_square_is_refused_by_name():
+    with pytest.raises(Refusal, match="risk"):
+        population_risk(task("spiked"), Model(risk=(Y - F) ** 4))
+
+
+def test_validation_trains_what_the_model_says():
+    """Value, gradient, training loss, penalties, labels and one step of gradient descent, for a loss of its own."""
+    model = replace(QUARTIC, label=V.teacher**3 + NOISE * LABEL_NOISE, output=SIGMA * W + SIGMA**2 * W / 3)
+    sampler = Sampler(lengths(2), 7, 5, 0.3, (GaussianScores(1.0, 1.0),), model=model)
+    dataset = sampler.draw(np.random.default_rng(1))
+    plain = replace(sampler, model=DEFAULT_MODEL).draw(np.random.default_rng(1))
+    batch, (k, v) = dataset.batches[0], np.random.default_rng(2).standard_normal((2, 7))
+    z = (batch.X[np.arange(5), batch.eps] @ dataset.v_star) / 7**0.5
+    assert batch.y - z**3 == pytest.approx(plain.batches[0].y - z)
+
+    attention = GeneratedAttention(module_of("softmax"), 1.0, 0.3, np.empty(0), model)
+    sigma, values = attention.sigma(fields(batch.X, k)), fields(batch.X, v)
+    losses = (batch.y - (sigma * values + sigma**2 * values / 3).sum(axis=0)) ** 4 / 4
+    params = np.concatenate([k, v])
+    value, gradient = objective(params, dataset, attention, 0.7, 0.4)
+    assert value == pytest.approx(losses.sum() + 0.7 * (k @ k) + 0.4 * (v @ v))
+    steps = 1e-5 * np.eye(params.size)
+    both = [[objective(params + s * h, dataset, attention, 0.7, 0.4)[0] for s in (1, -1)] for h in steps]
+    assert gradient == pytest.approx(np.array([(a - b) / 2e-5 for a, b in both]), rel=1e-6)
+
+    measured = measure(dataset, Trained(k, v, 0.0, 0.0, True, 0), attention, (0.7, 0.4), lambda o: 0.0)
+    assert measured["train_loss"] == pytest.approx(losses.mean())
+    assert measured["energy"] == pytest.approx(value / 7)
+    one = dataset.first(1)
+    _, slope = objective(params, one, attention, 0.7 / 7, 0.4 / 7)
+    (moved,) = one_pass(one, attention, (0.7, 0.4), Warm(k, v), np.random.default_rng(0), 0.1, (1 / 7,))
+    expected = Overlaps.of(*np.split(params - 0.1 * slope, 2), one.k_star, one.v_star)
+    assert astuple(moved) == pytest.approx(astuple(expected))
+
+
+def test_the_properties_minimise_the_models_own_loss():
+    """The loss with the values eliminated, by Newton's method, against the kernels of a scaled model."""
+    system = derive("softmax", "spiked", 2, DOUBLED)
+    of = subject_of(system, analysis(system.activation))
+    with mpmath.workdps(30):
+        for at in of.fields():
+            assert mpmath.almosteq(of.run("loss", **at)["value"], of.loss(**at), rel_eps=mpf(10) ** -25)
+        quartic = replace(of, model=QUARTIC)
+        at = of.fields()[0]
+        sigma, (a, b) = of.direct(at["x"]), at["w"]
+
+        def whole(z, u):
+            f = sigma[0] * z + sigma[1] * u
+            return ((z - a) ** 2 + (u - b) ** 2) / (2 * at["V_v"]) + (at["y"] - f) ** 4 / 4
+
+        best = mpmath.findroot(
+            [lambda z, u: mpmath.diff(whole, (z, u), (1, 0)), lambda z, u: mpmath.diff(whole, (z, u), (0, 1))], (a, b)
+        )
+        assert mpmath.almosteq(quartic.loss(**at), whole(*best), rel_eps=mpf(10) ** -12)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import replicode.validation.paper as paper
-from replicode.api import module_for
+from replicode.modules import module_for
 from replicode.validation.paper import PAPER, Data, Point, Records, table, trained
 
 MORE, FEWER = Data("spiked", 2, 4.0, 4.0, 0.3), Data("spiked", 2, 4.0, 3.0, 0.3)

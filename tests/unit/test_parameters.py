@@ -3,7 +3,7 @@
 import pytest
 
 import replicode as rc
-from replicode.check import check
+from replicode.verbs.check import check
 
 NAMES = ("task", "tokens", "act", "spec", "backend", "dim", "bayes", "parameters")
 LAW = {"tokens": 1, "alpha": 4, "nu": 2, "noise": 0.3, "digits": 3, "bayes": False}

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicode.cli import main
-from replicode.population_level import population
 from replicode.theory.activation import activation, registered
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
 from replicode.theory.nishimori import nishimori
 from replicode.theory.task import task
+from replicode.verbs.population import population
 
 L_, NU_ = sp.symbols("L nu")
 
@@ -127,7 +127,7 @@ def test_variable_length_costs_softmax_nothing_and_linear_something():
 
 
 def test_one_length_is_that_length():
-    assert population("linear", tokens="2:1", nu=1.5).as_dict() == population("linear", tokens=2, nu=1.5).as_dict()
+    assert population("linear", tokens="2:1", nu=1.5).to_dict() == population("linear", tokens=2, nu=1.5).to_dict()
     mixed = population("linear", tokens="2:1.0,3:0.0", nu=1.5)
     assert mixed.excess_risk == population("linear", tokens=2, nu=1.5).excess_risk
 
@@ -230,23 +230,14 @@ def test_risk_off_the_manifold_against_samples(task_text):
 
     from replicode.codegen.sampled import evaluated
     from replicode.theory.activation import Activation
-    from replicode.theory.model import CHI_STAR, NOISE, NU, M, Q
-    from replicode.theory.population import BIAS_IDLE, CHI_EPS, CHI_IDLE, K_V, K_VSTAR, SIGMA_EPS, SIGMA_IDLE, V_KSTAR
+    from replicode.theory.model import CHI_STAR, DEFAULT_MODEL, NOISE, NU
+    from replicode.theory.population import BIAS_IDLE, CHI_EPS, CHI_IDLE, SIGMA_EPS, SIGMA_IDLE
     from replicode.theory.population import population_risk as derived
 
     nu, noise, tokens, count = 1.2, 0.3, 2, 200_000
-    values = {
-        M["k"]: 0.7,
-        Q["k"]: 1.1,
-        M["v"]: 0.6,
-        Q["v"]: 0.9,
-        K_VSTAR: 0.25,
-        V_KSTAR: -0.3,
-        K_V: 0.2,
-        NOISE: noise,
-        NU: nu,
-    }
-    m, q, mv, qv, kvs, vks, kv = (float(values[s]) for s in (M["k"], Q["k"], M["v"], Q["v"], K_VSTAR, V_KSTAR, K_V))
+    m, q, mv, qv, kvs, vks, kv = overlaps = 0.7, 1.1, 0.6, 0.9, 0.25, -0.3, 0.2
+    named = (*DEFAULT_MODEL.overlaps, *DEFAULT_MODEL.cross_overlaps)
+    values = {**dict(zip(named, overlaps, strict=True)), NOISE: noise, NU: nu}
     covariance = np.array([[1, 0, m, vks], [0, 1, kvs, mv], [m, kvs, q, kv], [vks, mv, kv, qv]])
     rng = np.random.default_rng(3)
     fields = np.linalg.cholesky(covariance) @ rng.standard_normal((tokens, 4, count))
@@ -274,3 +265,46 @@ def test_derive_population_for_a_task_that_couples_the_scores():
     result = json.loads(found.stdout)
     assert sp.simplify(sp.sympify(result["equations"]["B"]) - L_ * (1 + sp.Symbol("q_k"))) == 0
     assert result["steps"]
+
+
+@pytest.mark.parametrize(
+    "text, values, excess", [("erf", {"c": 1.0}, 0.398120188695), ("relu(1 + x)", {}, 0.330874990248)]
+)
+def test_the_number_does_not_wait_for_a_closed_form(text, values, excess):
+    """Where |k| looks like the root of a fraction and no algebra shows it, as simplify tried to without end."""
+    result = population(text, tokens=2, nu=2.0, parameters=values)
+    assert abs(result.excess_risk - excess) < 1e-9 + result.error
+    assert result.closed_form is None
+
+
+def test_limits_that_take_long_are_left_out(monkeypatch):
+    monkeypatch.setattr("replicode.theory.optimum._STEPS", 100_000)
+    result = population("x**64", tokens=2, nu=2.0)
+    assert float(sp.sympify(result.closed_form).subs({L_: 2, NU_: 2})) == pytest.approx(result.excess_risk, abs=1e-12)
+
+
+def _derived(text, tokens):
+    arguments = ["derive", text, "--level", "population", "--tokens", tokens, "--json"]
+    return json.loads(CliRunner().invoke(main, arguments).stdout)
+
+
+def test_derive_population_averages_over_the_lengths():
+    mixed = _derived("linear", "1:0.25,3:0.75")
+    at = {n: _derived("linear", n)["equations"] for n in ("1", "3")}
+    assert mixed["tokens"] == "1:0.25,3:0.75"
+    for name in "AB":
+        expected = sp.sympify(at["1"][name]) / 4 + 3 * sp.sympify(at["3"][name]) / 4
+        assert sp.simplify(sp.sympify(mixed["equations"][name]) - expected) == 0
+
+
+def test_derive_population_names_the_averages_that_are_not_closed():
+    found = _derived("softmax", "1:0.2,2:0.8")
+    assert found["equations"]["A"] == "A_L_1/5 + 4*A_L_2/5"
+    assert found["symbols"]["A_L_2"] == "A where the number of tokens is 2"
+    step = next(s for s in found["steps"] if "P(L) = 1:0.2,2:0.8" in s["rule"])
+    assert sp.simplify(sp.sympify(step["lhs"]) - sp.sympify(step["rhs"])) == 0
+
+
+def test_a_weight_that_depends_on_a_varying_length_is_refused_at_population_level():
+    arguments = ["derive", "linear", "--task", "sqrt(nu)*x/L", "--level", "population", "--tokens", "1:0.5,2:0.5"]
+    assert CliRunner().invoke(main, arguments).exit_code == 1

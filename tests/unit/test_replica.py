@@ -4,7 +4,7 @@ import pytest
 import sympy as sp
 
 from replicode.theory.errors import Refusal
-from replicode.theory.model import LAMBDA, LAMBDAS, MH, QH, RESIDUAL, THETA, VH, M, Model, Q, V
+from replicode.theory.model import DEFAULT_MODEL, LAMBDA, THETA, F, Model, Y
 from replicode.theory.replica import (
     BETA,
     CHANNEL_FIELD,
@@ -25,7 +25,8 @@ from replicode.theory.replica import (
 
 FIRST = ReplicaMatrix(sp.Rational(7, 5), sp.Rational(-1, 3))
 SECOND = ReplicaMatrix(sp.Rational(2, 3), sp.Rational(5, 4))
-MODELS = [Model(), Model(loss=3 * RESIDUAL**2, penalty=5 * LAMBDA * THETA**2)]
+MODELS = [DEFAULT_MODEL, Model(loss=3 * (Y - F) ** 2, penalty=5 * LAMBDA * THETA**2)]
+K, V = DEFAULT_MODEL.scores, DEFAULT_MODEL.values
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -77,38 +78,37 @@ def test_replicated_prior_is_a_gaussian_integral(model, size):
         QT: "0.2",
         VT: "1.7",
         BETA: "2.5",
-        LAMBDAS["k"]: "0.6",
-        M["k"]: "0.4",
-        Q["k"]: "1.1",
-        V["k"]: "0.9",
+        K.strength: "0.6",
+        K.m: "0.4",
+        K.q: "1.1",
+        K.V: "0.9",
     }
     point = {s: sp.Rational(v) for s, v in point.items()}
-    found = prior_free_energy(model, "k").replicated.subs(N_REPLICAS, size).subs(point).evalf(30)
+    found = prior_free_energy(model, K).replicated.subs(N_REPLICAS, size).subs(point).evalf(30)
 
-    curvature = model.penalty_curvature().subs(LAMBDA, LAMBDAS["k"])
-    students = (BETA * curvature + VT) * sp.eye(size) - QT * sp.ones(size)
+    students = (BETA * model.penalty_curvature(K) + VT) * sp.eye(size) - QT * sp.ones(size)
     precision = sp.Matrix(sp.BlockMatrix([[sp.ones(1), -MT * sp.ones(1, size)], [-MT * sp.ones(size, 1), students]]))
-    overlaps = V["k"] / BETA * sp.eye(size) + Q["k"] * sp.ones(size)
-    legendre = (overlaps * (VT * sp.eye(size) - QT * sp.ones(size))).trace() / 2 - size * MT * M["k"]
+    overlaps = K.V / BETA * sp.eye(size) + K.q * sp.ones(size)
+    legendre = (overlaps * (VT * sp.eye(size) - QT * sp.ones(size))).trace() / 2 - size * MT * K.m
     expected = sp.log((2 * sp.pi) ** size / precision.det()) / 2 + legendre
     assert abs(found - expected.subs(point).evalf(30)) < 1e-25
 
 
-@pytest.mark.parametrize("block", ["k", "v"])
+@pytest.mark.parametrize("block", DEFAULT_MODEL.blocks)
 @pytest.mark.parametrize("model", MODELS)
 def test_prior_free_energy_is_a_minimum_in_a_random_field(model, block):
     """At zero temperature: E min_theta penalty + Vh theta^2/2 - (mh theta* + sqrt(qh) xi) theta, and Legendre terms."""
     field = sp.Symbol("field", real=True)
-    objective = model.penalty.subs(LAMBDA, LAMBDAS[block]) + VH[block] * THETA**2 / 2 - field * THETA
+    objective = model.penalty.subs(LAMBDA, block.strength) + block.Vh * THETA**2 / 2 - field * THETA
     (best,) = sp.solve(sp.diff(objective, THETA), THETA)
-    minimum = sp.expand(objective.subs(THETA, best)).subs(field**2, MH[block] ** 2 + QH[block])
-    legendre = M[block] * MH[block] - Q[block] * VH[block] / 2 + V[block] * QH[block] / 2
+    minimum = sp.expand(objective.subs(THETA, best)).subs(field**2, block.mh**2 + block.qh)
+    legendre = block.m * block.mh - block.q * block.Vh / 2 + block.V * block.qh / 2
     assert sp.simplify(prior_free_energy(model, block).value - minimum - legendre) == 0
 
 
 def test_prior_is_stationary_where_it_should_be():
-    value = prior_free_energy(Model(), "v").value
-    m, q, v, mh, qh, vh, weight = (s["v"] for s in (M, Q, V, MH, QH, VH, LAMBDAS))
+    value = prior_free_energy(DEFAULT_MODEL, V).value
+    m, q, v, mh, qh, vh, weight = V.m, V.q, V.V, V.mh, V.qh, V.Vh, V.strength
     width = 1 / (weight + vh)
     at = {v: width, m: mh * width, q: (mh**2 + qh) * width**2}
     for conjugate in (mh, qh, vh):
@@ -117,14 +117,14 @@ def test_prior_is_stationary_where_it_should_be():
 
 def test_models_that_leave_the_gaussian_world_are_refused():
     with pytest.raises(Refusal, match="penalty"):
-        Model(penalty=LAMBDA * sp.Abs(THETA)).penalty_curvature()
+        Model(penalty=LAMBDA * sp.Abs(THETA)).penalty_curvature(K)
     with pytest.raises(Refusal, match="loss"):
-        Model(loss=RESIDUAL**2 / 2 + RESIDUAL).loss_curvature()
+        Model(loss=(Y - F) ** 2 / 2 + Y - F).loss_curvature()
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_renamed_block_is_the_derived_one(model):
-    renamed, derived = prior_free_energies(model)["v"], prior_free_energy(model, "v")
+    renamed, derived = prior_free_energies(model)["v"], prior_free_energy(model, V)
     assert renamed.precision == derived.precision
     for name in ("coupling", "legendre", "replicated", "entropy", "scaled", "value"):
         assert sp.simplify(getattr(renamed, name) - getattr(derived, name)) == 0

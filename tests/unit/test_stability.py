@@ -7,8 +7,9 @@ import sympy as sp
 from generated import module_of
 
 from replicode.present import as_json, as_latex, stability_derivation
+from replicode.theory.model import DEFAULT_MODEL
 from replicode.theory.saddle import derive
-from replicode.theory.stability import RESPONSES, derive_stability, replicon_direction, stability_matrix
+from replicode.theory.stability import derive_stability, replicon_direction, responses_of, stability_matrix
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +40,9 @@ def test_the_generated_matrix_is_the_derived_one():
     module = module_of("linear")
     order, squares = np.array([0.3, 0.4, 1.7, 0.5, 0.6, 0.8]), np.array([0.2, 0.05, 0.3])
     names = {"V_k": 1.7, "V_v": 0.8, "alpha": 3.0, **dict(zip(("R_kk", "R_kv", "R_vv"), squares, strict=True))}
-    expected = [float(e.subs({s: names[s.name] for s in e.free_symbols})) for e in stability_matrix()]
+    expected = [float(e.subs({s: names[s.name] for s in e.free_symbols})) for e in stability_matrix(DEFAULT_MODEL)]
     assert module.stability_matrix(order, 3.0, squares).ravel() == pytest.approx(expected)
-    assert len(set(RESPONSES.values())) == 3
+    assert len(set(responses_of(DEFAULT_MODEL))) == 3
 
 
 def test_ridge_is_always_stable():

@@ -9,11 +9,7 @@ from functools import cached_property
 import sympy as sp
 
 from replicode.theory.channel import AMPLITUDE, N, U
-from replicode.theory.model import (
-    RESIDUAL,
-    V,
-    Y,
-)
+from replicode.theory.model import F, Y
 from replicode.theory.nodes import L, W, X
 from replicode.theory.notation import parameter_symbols
 from replicode.theory.replica import (
@@ -126,12 +122,12 @@ def _numbered(name: str, count: int) -> tuple[sp.Symbol, ...]:
 
 def values(system: SaddleSystem, tokens: ExplicitTokens) -> list[Step]:
     """z = w_z + a sigma: the minimiser, the envelope, the residual and G_v."""
-    values, model, v = system.values, system.model, V["v"]
+    values, model, v = system.values, system.model, system.model.values.V
     sigma, w, z = (_numbered(name, tokens.count) for name in ("sigma", "w", "z"))
     sums = {U: sp.Add(*[s * t for s, t in zip(sigma, w)]), N: sp.Add(*[s**2 for s in sigma])}
     amplitude = values.amplitude.xreplace(sums)
-    residual = Y - sp.Add(*[s * t for s, t in zip(sigma, z)])
-    objective = sp.Add(*[(t - u) ** 2 for t, u in zip(z, w)]) / (2 * v) + model.loss.subs(RESIDUAL, residual)
+    output = sp.Add(*[s * t for s, t in zip(sigma, z)])
+    objective = sp.Add(*[(t - u) ** 2 for t, u in zip(z, w)]) / (2 * v) + model.loss.subs(F, output)
     at_minimum = {t: u + AMPLITUDE * s for s, t, u in zip(sigma, z, w)}
     shortened = {U: SIGMA_W, N: SIGMA_SIGMA}
     envelope = values.envelope.xreplace(shortened)
@@ -146,8 +142,7 @@ def values(system: SaddleSystem, tokens: ExplicitTokens) -> list[Step]:
             "stationarity in the value of token 1, at the a_z that solves it: the spring's pull is the loss's push"
             + tokens.shown,
             (sigma[0] * amplitude) / v,
-            sigma[0]
-            * sp.diff(model.loss, RESIDUAL).subs(RESIDUAL, residual.xreplace(at_minimum)).subs(AMPLITUDE, amplitude),
+            -sigma[0] * sp.diff(model.loss, F).subs(F, output.xreplace(at_minimum)).subs(AMPLITUDE, amplitude),
         ),
         Step(
             "the envelope: the objective at this a_z is the loss that is left for the scores",
@@ -155,9 +150,9 @@ def values(system: SaddleSystem, tokens: ExplicitTokens) -> list[Step]:
             envelope,
         ),
         Step(
-            "the residual y - sigma.z at the prox, whose loss is the training loss",
-            (Y - U - N * values.amplitude).xreplace(shortened),
-            values.residual.xreplace(shortened),
+            "the output sigma.z at the prox, whose loss is the training loss",
+            (U + N * values.amplitude).xreplace(shortened),
+            values.output.xreplace(shortened),
         ),
         Step(
             "envelope theorem in sigma.w_z: minus the derivative of the loss that is left is G_v per unit of sigma",
@@ -169,7 +164,7 @@ def values(system: SaddleSystem, tokens: ExplicitTokens) -> list[Step]:
 
 def prox(tokens: ExplicitTokens) -> list[Step]:
     """The minimisation over the scores: stationarity, inverse map and its Jacobian; 1 keeps flat losses off 0 = 0."""
-    v, x, loss, gradient = V["k"], tokens.x, tokens.loss, tokens.gradient
+    v, x, loss, gradient = tokens.system.model.scores.V, tokens.x, tokens.loss, tokens.gradient
     fields = _numbered("w_chi", tokens.count)
     springs = sp.Add(*[(s - f) ** 2 for s, f in zip(x, fields)]) / (2 * v)
     steps = [
@@ -204,7 +199,7 @@ def prox(tokens: ExplicitTokens) -> list[Step]:
 
 def envelope(tokens: ExplicitTokens) -> list[Step]:
     """G = -grad_w M in both fields."""
-    v, x, gradient = V["k"], tokens.x, tokens.gradient
+    v, x, gradient = tokens.system.model.scores.V, tokens.x, tokens.gradient
     inverse = tuple(s + v * g for s, g in zip(x, gradient))
     envelope = sp.Add(*[v * g**2 / 2 for g in gradient]) + tokens.loss
     return [

@@ -7,37 +7,37 @@ import sympy as sp
 from replicode.theory.chain.saddle import ExponentialTest
 from replicode.theory.curvature import Curvature, Pair, derive_curvature, transport
 from replicode.theory.gaussian import FieldLaw
-from replicode.theory.model import BLOCKS, V
 from replicode.theory.replica import Step
-from replicode.theory.saddle import HIDDEN, IDLE, SaddleSystem
+from replicode.theory.saddle import SaddleSystem
 
 
 def jacobian(system: SaddleSystem) -> list[Step]:
     """Hamilton-Jacobi on the Gaussian channel, and the second derivatives in the law's parameters on exp(t.w)."""
     found = derive_curvature(system)
-    test = ExponentialTest(system.joint_laws)
+    test = ExponentialTest(system.joint_laws, system.model)
     same_block = [p for p in found.bending if found.displacements[p[0]].block == found.displacements[p[1]].block]
     return [*_hamilton_jacobi(system), *[_second(test, found, pair) for pair in same_block]]
 
 
 def _hamilton_jacobi(system: SaddleSystem) -> list[Step]:
     """The envelope of c w^2/2 and its derivatives in V, by those in w alone."""
-    w, c = HIDDEN.w["v"], system.model.loss_curvature()
-    envelope = c * w**2 / (2 * (1 + c * V["v"]))
+    block, fields, c = system.model.values, system.model.hidden, system.model.loss_curvature()
+    w, v = fields.w[block.name], block.V
+    envelope = c * w**2 / (2 * (1 + c * v))
     slope, bend = sp.diff(envelope, w), sp.diff(envelope, w, 2)
-    carried = transport("v", HIDDEN).subs(HIDDEN.g["v"], -slope)
+    carried = transport(block, fields).subs(fields.g[block.name], -slope)
     return [
         Step(
             "in V the envelope obeys Hamilton-Jacobi, dM/dV = -(dM/dw)^2/2: here M = c w^2/(2 (1 + c V))",
-            sp.Derivative(envelope, V["v"]),
+            sp.Derivative(envelope, v),
             -(slope**2) / 2,
         ),
         Step(
             "so that its gradient is carried along G = -dM/dw: d^2M/dV dw = (d^2M/dw^2) G",
-            sp.Derivative(envelope, V["v"], w),
+            sp.Derivative(envelope, v, w),
             bend * carried,
         ),
-        Step("and d^2M/dV^2 = G (d^2M/dw^2) G", sp.Derivative(envelope, (V["v"], 2)), carried * bend * carried),
+        Step("and d^2M/dV^2 = G (d^2M/dw^2) G", sp.Derivative(envelope, (v, 2)), carried * bend * carried),
     ]
 
 
@@ -46,8 +46,8 @@ def _second(test: ExponentialTest, found: Curvature, pair: Pair) -> Step:
     a, b = pair
     total = sp.S.Zero
     works = [sp.S.Zero, sp.S.Zero]
-    for law, fields, side in zip(test.laws, (HIDDEN, IDLE), ("hidden", "idle"), strict=True):
-        gains = {fields.g[c]: -test.exponent(fields.w[c]) for c in BLOCKS}
+    for law, fields, side in zip(test.laws, test.tokens, ("hidden", "idle"), strict=True):
+        gains = {fields.g[c]: -test.exponent(w) for c, w in fields.w.items()}
         moves = [found.displacements[s] for s in pair]
         work = [getattr(m, side) * test.exponent(fields.w[m.block]) for m in moves]
         means = test.tilted(law)

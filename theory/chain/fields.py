@@ -5,52 +5,42 @@ from __future__ import annotations
 import sympy as sp
 
 from replicode.theory.gaussian import FieldLaw
-from replicode.theory.model import (
-    CHI_STAR,
-    M,
-    Q,
-    Y,
-)
+from replicode.theory.model import Model, Y
 from replicode.theory.nodes import X
-from replicode.theory.replica import (
-    Step,
-)
-from replicode.theory.saddle import (
-    HIDDEN,
-    SaddleSystem,
-    given_fields,
-)
+from replicode.theory.replica import Step
+from replicode.theory.saddle import SaddleSystem, given_fields
 from replicode.theory.task import Task
 
 
-def weight(task: Task, law: FieldLaw) -> list[Step]:
+def weight(task: Task, law: FieldLaw, model: Model) -> list[Step]:
     """What the weight of a task that leaves the scores Gaussian does to the hidden token's."""
     mean, variance = task.hidden_score()
-    weight = task.log_weight.xreplace({X: CHI_STAR})
-    m, q = M["k"], Q["k"]
+    star, m, q = model.scores.teacher, model.scores.m, model.scores.q
+    weight = task.log_weight.xreplace({X: star})
+    i = law.fields.index(model.hidden.w[model.scores.name])
     return [
         Step(
             "the task's weight g times the base law N(0, 1) of the hidden token's teacher score: completing the square",
-            weight - CHI_STAR**2 / 2,
-            weight.subs(CHI_STAR, 0) + mean**2 / (2 * variance) - (CHI_STAR - mean) ** 2 / (2 * variance),
+            weight - star**2 / 2,
+            weight.subs(star, 0) + mean**2 / (2 * variance) - (star - mean) ** 2 / (2 * variance),
         ),
         Step(
             "w_chi = m_k chi* + sqrt(q_k - m_k^2) xi: its second moment at the hidden token",
             (q - m**2) + m**2 * (mean**2 + variance),
-            law.covariance[0, 0] + law.mean[0] ** 2,
+            law.covariance[i, i] + law.mean[i] ** 2,
         ),
     ]
 
 
-def _location(law: FieldLaw) -> list[Step]:
+def _location(law: FieldLaw, model: Model) -> list[Step]:
     """What is known of chi* given w, and what the scores of the joint law become when chi* is averaged over."""
-    w, s = HIDDEN.w["k"], HIDDEN.slope
+    star, w, s = model.scores.teacher, model.hidden.w[model.scores.name], model.hidden.slope
     tilt, total = sp.Symbol("u_tilt", positive=True), sp.Symbol("Z_g", positive=True)
-    conditional = law.marginal(CHI_STAR, w).given(w)
+    conditional = law.marginal(star, w).given(w)
     mean, variance = conditional.mean[0], conditional.covariance[0, 0]
-    joint = law.marginal(CHI_STAR, w).covariance
-    scores = joint.inv() * sp.Matrix([CHI_STAR, w])
-    averaged_scores = [given_fields(e, law, HIDDEN) for e in scores]
+    joint = law.marginal(star, w).covariance
+    scores = joint.inv() * sp.Matrix([star, w])
+    averaged_scores = [given_fields(e, law, model.hidden, model) for e in scores]
     return [
         Step(
             "a weight normalised over the locations is a Laplace integral, in which the tokens factorise",
@@ -65,7 +55,7 @@ def _location(law: FieldLaw) -> list[Step]:
         *[
             Step(
                 f"Stein's lemma in that law, E[chi* g | w] = (mu + s^2 S) gbar: the score of {name} averaged over chi*",
-                score.subs(CHI_STAR, mean + variance * s),
+                score.subs(star, mean + variance * s),
                 found,
             )
             for name, score, found in zip(("chi*", "w_chi"), scores, averaged_scores, strict=True)
@@ -75,12 +65,12 @@ def _location(law: FieldLaw) -> list[Step]:
 
 def law(system: SaddleSystem) -> list[Step]:
     """The law of (w_chi, w_z, y) at the hidden token."""
-    law = system.joint_laws[0]
-    w, given = HIDDEN.w["v"], system.hidden_law.given(Y)
+    law, model = system.joint_laws[0], system.model
+    w, given = model.hidden.w[model.values.name], system.hidden_law.given(Y)
     centred = sp.Matrix(law.fields) - law.mean
     balanced = law.covariance * sp.Matrix(law.score())
     return [
-        *(_location(law) if system.location.weighted else weight(system.task, law)),
+        *(_location(law, model) if system.location.weighted else weight(system.task, law, model)),
         Step(
             "the conditional law of w_z at the hidden token given y: its variance is the inverse of an entry of C^-1",
             given.covariance[given.fields.index(w), given.fields.index(w)],

@@ -7,10 +7,7 @@ from itertools import permutations
 import sympy as sp
 from sympy.combinatorics import Permutation
 
-from replicode.theory.model import (
-    BLOCKS,
-    LAMBDAS,
-)
+from replicode.theory.model import Block
 from replicode.theory.replica import (
     BETA,
     CHANNEL_FIELD,
@@ -22,12 +19,9 @@ from replicode.theory.replica import (
     VT,
     ReplicaMatrix,
     Step,
-    block_renaming,
     per_replica,
 )
-from replicode.theory.saddle import (
-    SaddleSystem,
-)
+from replicode.theory.saddle import SaddleSystem
 
 _SIZE = 3
 
@@ -111,10 +105,11 @@ def leibniz(matrix: sp.Matrix) -> sp.Expr:
 
 def prior(system: SaddleSystem) -> list[Step]:
     """The replicated prior integral, n -> 0, beta -> infinity, for both blocks."""
-    first = system.priors[BLOCKS[0]]
+    block, *others = system.model.blocks
+    first = system.priors[block.name]
     theta, h = sp.Symbol("theta", real=True), sp.Symbol("h", real=True)
     a, variance = sp.symbols("rs_a h_var", positive=True)
-    (ridge,) = sp.solve(first.precision.a - a, LAMBDAS[BLOCKS[0]])
+    (ridge,) = sp.solve(first.precision.a - a, block.strength)
     determinant = sp.exp(first.precision.log_det()) * (1 - first.coupling)
     teacher = sp.Matrix(
         sp.BlockMatrix([[sp.ones(1), -MT * sp.ones(1, 2)], [-MT * sp.ones(2, 1), first.precision.explicit(2)]])
@@ -141,33 +136,33 @@ def prior(system: SaddleSystem) -> list[Step]:
         ),
         Step(
             "and for any n, against the average over h",
-            determinant.subs(LAMBDAS[BLOCKS[0]], ridge),
+            determinant.subs(block.strength, ridge),
             a**N_REPLICAS * (1 - N_REPLICAS * (MT**2 + QT) / a),
         ),
     ]
-    limits = _prior_limits(system, BLOCKS[0])
+    limits = _prior_limits(system, block)
     steps += limits
-    for b in BLOCKS[1:]:
-        names = block_renaming(BLOCKS[0], b)
-        steps += [Step(f"the same for {b}", s.lhs.xreplace(names), s.rhs.xreplace(names)) for s in limits]
+    for b in others:
+        names = block.renaming(b)
+        steps += [Step(f"the same for {b.name}", s.lhs.xreplace(names), s.rhs.xreplace(names)) for s in limits]
     return steps
 
 
-def _prior_limits(system: SaddleSystem, block: str) -> list[Step]:
-    prior = system.priors[block]
+def _prior_limits(system: SaddleSystem, block: Block) -> list[Step]:
+    prior = system.priors[block.name]
     a = sp.Symbol("rs_a", positive=True)
-    (ridge,) = sp.solve(prior.precision.a - a, LAMBDAS[block])
-    integral, legendre = (prior.replicated - prior.legendre).subs(LAMBDAS[block], ridge), prior.legendre
+    (ridge,) = sp.solve(prior.precision.a - a, block.strength)
+    integral, legendre = (prior.replicated - prior.legendre).subs(block.strength, ridge), prior.legendre
     free = -prior.scaled / BETA
     return [
         Step(
-            f"n -> 0 ({block}): the derivative in n of log(replicated prior) + Legendre terms of the overlaps "
-            f"(V_{block}/beta) I + q_{block} J, with a = beta lambda_{block} + Vt; what carries a factor n vanishes",
+            f"n -> 0 ({block.name}): the derivative in n of log(replicated prior) + Legendre terms of the overlaps "
+            f"({block.V}/beta) I + {block.q} J, with a = beta {block.strength} + Vt; what carries a factor n vanishes",
             sp.Derivative(integral + legendre, N_REPLICAS),
             _with_replica_remainder(integral, legendre),
         ),
         Step(
-            f"beta -> infinity ({block}): with mt = beta mh, Vt = beta Vh, qt = beta^2 qh, minus that per unit of "
+            f"beta -> infinity ({block.name}): with mt = beta mh, Vt = beta Vh, qt = beta^2 qh, minus that per unit of "
             "beta; the bracket over beta vanishes",
             free,
             _with_thermal_remainder(free, prior.value),

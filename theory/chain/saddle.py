@@ -8,45 +8,21 @@ from functools import cached_property
 import sympy as sp
 
 from replicode.theory.gaussian import FieldLaw
-from replicode.theory.model import (
-    ALPHA,
-    BLOCKS,
-    CHI_STAR,
-    LAMBDA,
-    LAMBDAS,
-    MH,
-    ORDER_PARAMETERS,
-    QH,
-    VH,
-    M,
-    Q,
-    V,
-)
+from replicode.theory.model import ALPHA, Block, Model, TokenFields
 from replicode.theory.notation import average
-from replicode.theory.replica import (
-    Step,
-)
-from replicode.theory.saddle import (
-    HIDDEN,
-    IDLE,
-    ChannelAverage,
-    E,
-    SaddleSystem,
-    TokenFields,
-    conjugate_of,
-    given_fields,
-    is_field,
-)
+from replicode.theory.replica import Step
+from replicode.theory.saddle import ChannelAverage, E, SaddleSystem, given_fields, is_field
 
 
 def conjugates(system: SaddleSystem) -> list[Step]:
     """m, q, V from stationarity in mh, qh, Vh, and the prior with the conjugates eliminated."""
     steps = []
-    for b in BLOCKS:
-        value = system.priors[b].value
-        linear = M[b] * MH[b] - Q[b] * VH[b] / 2 + V[b] * QH[b] / 2
+    for b in system.model.blocks:
+        value = system.priors[b.name].value
+        linear = b.m * b.mh - b.q * b.Vh / 2 + b.V * b.qh / 2
         response = sp.factor(linear - value)
-        for unknown, conjugate in ((V[b], QH[b]), (M[b], MH[b]), (Q[b], VH[b])):
+        for unknown in (b.V, b.m, b.q):
+            conjugate = b.conjugate_of[unknown]
             weight = sp.diff(linear, conjugate, unknown)
             steps.append(
                 Step(
@@ -59,18 +35,17 @@ def conjugates(system: SaddleSystem) -> list[Step]:
     return steps
 
 
-def _prior_in_overlaps(system: SaddleSystem, block: str) -> Step:
+def _prior_in_overlaps(system: SaddleSystem, block: Block) -> Step:
     """The prior's free energy as a function of m, q, V alone."""
-    m, q, v, mh, qh, vh = (s[block] for s in (M, Q, V, MH, QH, VH))
+    m, q, v, mh, qh, vh = block.m, block.q, block.V, block.mh, block.qh, block.Vh
     (width,) = sp.solve(system.prior_update[v] - v, vh)
     (field,) = sp.solve((system.prior_update[m] - m).subs(vh, width), mh)
     (spread,) = sp.solve((system.prior_update[q] - q).subs({vh: width, mh: field}), qh)
-    eliminated = system.priors[block].value.subs({vh: width, mh: field, qh: spread}, simultaneous=True)
-    ridge = system.model.penalty_curvature().subs(LAMBDA, LAMBDAS[block])
+    eliminated = system.priors[block.name].value.subs({vh: width, mh: field, qh: spread}, simultaneous=True)
     return Step(
-        f"with the conjugates eliminated, the prior's part of the free energy ({block})",
+        f"with the conjugates eliminated, the prior's part of the free energy ({block.name})",
         eliminated,
-        sp.Add(ridge * q / 2, -(q - m**2) / (2 * v)),
+        sp.Add(system.model.penalty_curvature(block) * q / 2, -(q - m**2) / (2 * v)),
     )
 
 
@@ -79,6 +54,12 @@ class ExponentialTest:
     """exp(t.w) over one hidden and one idle token, whose averages under a law are closed."""
 
     laws: tuple[FieldLaw, ...]
+    model: Model
+
+    @property
+    def tokens(self) -> tuple[TokenFields, TokenFields]:
+        """The fields of both tokens."""
+        return self.model.hidden, self.model.idle
 
     @staticmethod
     def exponent(field: sp.Symbol) -> sp.Symbol:
@@ -104,14 +85,14 @@ class ExponentialTest:
     def stein(self, average: ChannelAverage) -> sp.Expr:
         """A channel average for F = exp(t.w), with G = -grad F = -t F."""
         total = sp.S.Zero
-        for law, fields, integrand in zip(self.laws, (HIDDEN, IDLE), (average.hidden, average.idle)):
+        for law, fields, integrand in zip(self.laws, self.tokens, (average.hidden, average.idle)):
             total += integrand.xreplace({**self.tilted(law), **self._gradient(fields)})
         return total
 
     def price(self, average: ChannelAverage) -> sp.Expr:
         """The derivative form for F = exp(t.w)."""
         total = sp.S.Zero
-        for fields, integrand in zip((HIDDEN, IDLE), (average.hidden, average.idle)):
+        for fields, integrand in zip(self.tokens, (average.hidden, average.idle)):
             gradient = self._gradient(fields)
             names = {g.name: value for g, value in gradient.items()}
             rates = {
@@ -121,15 +102,15 @@ class ExponentialTest:
         return total
 
     def _gradient(self, fields: TokenFields) -> dict[sp.Symbol, sp.Expr]:
-        slope = {fields.slope: self.exponent(CHI_STAR)}
-        return slope | {fields.g[b]: -self.exponent(fields.w[b]) for b in BLOCKS}
+        slope = {fields.slope: self.exponent(self.model.scores.teacher)}
+        return slope | {fields.g[b]: -self.exponent(w) for b, w in fields.w.items()}
 
 
 def channel(system: SaddleSystem) -> list[Step]:
     """d E[M] / d theta as averages of G: Price and Stein, tested on exp(t.w), and the explicit rate in V."""
-    test = ExponentialTest(system.joint_laws)
+    test = ExponentialTest(system.joint_laws, system.model)
     steps = []
-    for theta in (s[b] for b in BLOCKS for s in (M, Q)):
+    for theta in system.model.overlaps:
         rate = sp.Derivative(test.average, theta)
         steps.append(
             Step(
@@ -147,13 +128,13 @@ def channel(system: SaddleSystem) -> list[Step]:
             )
         )
     prox, field = sp.symbols("prox field_w", real=True)
-    for b in BLOCKS:
-        g = sp.Symbol(HIDDEN.g[b].name, real=True)
+    for b in system.model.blocks:
+        v, g = b.V, system.model.hidden.g[b.name]
         steps.append(
             Step(
-                f"M depends on V_{b} by itself: d/dV_{b} of (prox - w)^2/(2 V_{b}) at fixed prox is -G^2/2",
-                sp.Derivative((prox - field) ** 2 / (2 * V[b]), V[b]),
-                system.channel[V[b]].hidden.subs(g, (prox - field) / V[b]),
+                f"M depends on {v} by itself: d/d{v} of (prox - w)^2/(2 {v}) at fixed prox is -G^2/2",
+                sp.Derivative((prox - field) ** 2 / (2 * v), v),
+                system.channel[v].hidden.subs(g, (prox - field) / v),
             )
         )
     return steps
@@ -163,8 +144,8 @@ def equations(system: SaddleSystem) -> list[Step]:
     """The conjugates in terms of named averages, and the energy at the saddle."""
     equations = system.equations()
     steps = []
-    for theta in ORDER_PARAMETERS:
-        unknown = conjugate_of(theta)
+    for theta in system.model.order_parameters:
+        unknown = system.model.conjugate_of(theta)
         raw = _averaged_raw(system, theta)
         factor = system.rate_factor(theta)
         final = equations[unknown.name].replace(E, averaged)
@@ -182,17 +163,18 @@ def equations(system: SaddleSystem) -> list[Step]:
 def _averaged_raw(system: SaddleSystem, theta: sp.Symbol) -> sp.Expr:
     """d E[M] / d theta by Price and Stein before any simplification, the score of the kept field's partner in full."""
     total = sp.S.Zero
-    hidden, idle = system.joint_laws
+    model, (hidden, idle) = system.model, system.joint_laws
     for law, fields, given, times in (
-        (hidden, HIDDEN, system.channel[theta].hidden, sp.S.One),
-        (idle, IDLE, system.channel[theta].idle, system.length - 1),
+        (hidden, model.hidden, system.channel[theta].hidden, sp.S.One),
+        (idle, model.idle, system.channel[theta].idle, system.length - 1),
     ):
-        total += averaged(times * given) if theta in V.values() else _raw(law, fields, theta, times)
+        in_law = theta in model.overlaps
+        total += _raw(law, fields, theta, times, model) if in_law else averaged(times * given)
     return total
 
 
-def _raw(law: FieldLaw, fields: TokenFields, theta: sp.Symbol, times: sp.Expr) -> sp.Expr:
-    gradient = {fields.w[b]: -fields.g[b] for b in BLOCKS}
+def _raw(law: FieldLaw, fields: TokenFields, theta: sp.Symbol, times: sp.Expr, model: Model) -> sp.Expr:
+    gradient = {w: -fields.g[b] for b, w in fields.w.items()}
     score = law.covariance.inv() * (sp.Matrix(law.fields) - law.mean)
     mean_rate, rate = law.mean.diff(theta), law.covariance.diff(theta)
     total = sp.S.Zero
@@ -201,7 +183,7 @@ def _raw(law: FieldLaw, fields: TokenFields, theta: sp.Symbol, times: sp.Expr) -
         for j, second in enumerate(law.fields):
             if rate[i, j] != 0:
                 keep, by = (second, i) if second in gradient else (first, j)
-                known = given_fields(score[by], law, fields)
+                known = given_fields(score[by], law, fields, model)
                 total += averaged(times * rate[i, j] / 2 * known * gradient[keep])
     return total
 
@@ -218,11 +200,10 @@ def averaged(integrand: sp.Expr) -> sp.Expr:
 def _energy(system: SaddleSystem) -> Step:
     """f at the saddle = alpha train_loss + the penalties: E[M] is the springs' energies V qh/(2 alpha) and the loss."""
     loss = sp.Symbol("train_loss", real=True)
-    update = system.prior_update
-    springs = [V[b] * QH[b] / (2 * ALPHA) for b in BLOCKS]
-    free = sp.Add(*[system.priors[b].value for b in BLOCKS]) + ALPHA * (sp.Add(*springs) + loss)
-    ridges = {b: system.model.penalty_curvature().subs(LAMBDA, LAMBDAS[b]) for b in BLOCKS}
-    energy = ALPHA * loss + sp.Add(*[ridges[b] * Q[b] / 2 for b in BLOCKS])
+    update, blocks = system.prior_update, system.model.blocks
+    springs = [b.V * b.qh / (2 * ALPHA) for b in blocks]
+    free = sp.Add(*[system.priors[b.name].value for b in blocks]) + ALPHA * (sp.Add(*springs) + loss)
+    energy = ALPHA * loss + sp.Add(*[system.model.penalty_curvature(b) * b.q / 2 for b in blocks])
     return Step(
         "the energy at the saddle: E[M] is train_loss plus the springs' V E|G|^2/2 = V qh/(2 alpha), so the free "
         "energy is alpha train_loss plus the penalties, here in terms of the conjugates",

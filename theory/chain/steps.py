@@ -17,16 +17,23 @@ from replicode.theory.chain.curvature import jacobian
 from replicode.theory.chain.fields import law, weight
 from replicode.theory.chain.replicas import gaussian_channel, matrices, prior, replicas
 from replicode.theory.chain.saddle import channel, conjugates, equations
+from replicode.theory.lengths import Lengths
 from replicode.theory.location import location
-from replicode.theory.model import NOISE, M, Q
+from replicode.theory.model import NOISE
 from replicode.theory.notation import builtin
 from replicode.theory.optimum import best_value
-from replicode.theory.population import BIAS_IDLE, CROSS_OVERLAPS, SIGMA_EPS, SIGMA_IDLE, A, B, PopulationSystem
-from replicode.theory.replica import Step
-from replicode.theory.saddle import (
-    SaddleSystem,
-    joint_laws,
+from replicode.theory.population import (
+    BIAS_IDLE,
+    SIGMA_EPS,
+    SIGMA_IDLE,
+    A,
+    B,
+    PopulationSystem,
+    at_length,
+    probabilities,
 )
+from replicode.theory.replica import Step
+from replicode.theory.saddle import SaddleSystem, joint_laws
 
 
 def chain(system: SaddleSystem) -> tuple[Step, ...]:
@@ -52,14 +59,14 @@ def chain(system: SaddleSystem) -> tuple[Step, ...]:
 
 def population_chain(system: PopulationSystem) -> tuple[Step, ...]:
     """The way to the risk of a fixed estimator, on the manifold where the cross overlaps vanish."""
-    risk = system.risk
-    flat = {**dict.fromkeys(CROSS_OVERLAPS, sp.S.Zero), BIAS_IDLE: sp.S.Zero}
+    risk, model = system.risk, system.model
+    flat = {**dict.fromkeys(model.cross_overlaps, sp.S.Zero), BIAS_IDLE: sp.S.Zero}
     hidden, idle = risk.hidden.subs(flat), risk.idle.subs(flat)
-    m, q = M["v"], Q["v"]
-    best = best_value(risk.on_manifold)
-    part = "The population risk"
+    m, q = model.values.m, model.values.q
+    best = best_value(risk.on_manifold, model)
+    part, gaussian = "The population risk", system.task.gaussian
     steps = [
-        *(weight(system.task, joint_laws(system.task, location(system.task))[0]) if system.task.gaussian else ()),
+        *(weight(system.task, joint_laws(system.task, location(system.task), model)[0], model) if gaussian else ()),
         Step(
             "given the scores, z* - sigma z at the hidden token is Gaussian with the second moment",
             1 - 2 * SIGMA_EPS * m + SIGMA_EPS**2 * q + NOISE**2,
@@ -70,6 +77,7 @@ def population_chain(system: PopulationSystem) -> tuple[Step, ...]:
             hidden + idle,
             risk.on_manifold.subs({A: SIGMA_EPS, B: SIGMA_EPS**2 + SIGMA_IDLE**2}),
         ),
+        *(_over_lengths(risk.on_manifold, system.lengths) if system.lengths and not system.lengths.fixed else ()),
         Step(
             "the best values are proportional to the teacher's: at q_v = m_v^2 = (A/B)^2",
             risk.on_manifold.subs({m: best.m_v, q: best.q_v}, simultaneous=True),
@@ -77,3 +85,18 @@ def population_chain(system: PopulationSystem) -> tuple[Step, ...]:
         ),
     ]
     return tuple(replace(s, part=part) for s in steps if s.lhs != s.rhs)
+
+
+def _over_lengths(risk: sp.Expr, law: Lengths) -> tuple[Step, ...]:
+    """The risk is linear in A and B, so that a varying number of tokens enters by their averages."""
+    parts = {s: [at_length(s, n) for n in law.tokens] for s in (A, B)}
+    chances = probabilities(law)
+    by_length = [risk.subs({A: a, B: b}) for a, b in zip(parts[A], parts[B], strict=True)]
+    averaged = {s: sp.Add(*[p * e for p, e in zip(chances, named)]) for s, named in parts.items()}
+    return (
+        Step(
+            f"the number of tokens is drawn with P(L) = {law}: its average falls on A and B",
+            sp.Add(*[p * e for p, e in zip(chances, by_length)]),
+            risk.subs(averaged),
+        ),
+    )

@@ -6,7 +6,7 @@ hold and does not has failed. `subject` prepares an activation, `outcomes` runs 
 what takes too long for it. All points are drawn from the subject's seed.
 """
 
-from replicode.validation.properties.subject import DIGITS, Subject, examined, prepared, subject
+from replicode.validation.properties.subject import DIGITS, Subject, examined, prepared, subject, suited
 from replicode.validation.properties.suite import LONGER, PROPERTIES, outcomes
 from replicode.validation.properties.verdict import PASSED, Outcome, Property, Verdict
 
@@ -23,4 +23,5 @@ __all__ = [
     "outcomes",
     "prepared",
     "subject",
+    "suited",
 ]

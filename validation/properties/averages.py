@@ -6,12 +6,13 @@ sets of nodes disagree, there is nothing to compare and the properties say so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import sympy as sp
 
 from replicode.theory.nodes import X
 from replicode.validation.properties.subject import Array, Subject
@@ -43,6 +44,11 @@ class Physics:
 PHYSICS = Physics()
 ORDER = {"m_k": 0.35, "q_k": 0.6, "V_k": 0.1, "m_v": 0.5, "q_v": 0.8, "V_v": 0.1}
 CONJUGATES = {"mh_k": 0.6, "qh_k": 0.5, "Vh_k": 0.8, "mh_v": -0.9, "qh_v": 1.1, "Vh_v": 1.4}
+
+
+def ordered(values: Mapping[str, float], symbols: Sequence[sp.Symbol]) -> Array:
+    """Named numbers as a vector in the model's order."""
+    return np.array([values[s.name] for s in symbols])
 
 
 def quiet(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -120,8 +126,8 @@ def saddle(of: Subject, module: ModuleType, physics: Physics, nodes: int, start:
     last = found.last
     if unfit(last.averages):
         return not_applicable(f"the prox folds at {physics}")
-    m_k, q_k, _, m_v, q_v, _ = map(float, last.order)
-    risk = module.population_risk(m_k, q_k, m_v, q_v, physics.nu, physics.noise, **of.parameters)
+    overlaps = {s.name: float(last.order[of.model.index(s.name)]) for s in of.model.overlaps}
+    risk = module.population_risk(**overlaps, nu=physics.nu, noise=physics.noise, **of.parameters)
     return Saddle(physics, np.asarray(last.order), np.asarray(last.conjugates), last.averages, float(risk))
 
 
@@ -129,7 +135,8 @@ def informed(of: Subject, module: ModuleType, physics: Physics) -> Array:
     """Order parameters to start from: the population optimum, and V as the penalty and the data alone would have it."""
     m_k, q_k, m_v, q_v = map(float, quiet(module.informed_overlaps, physics.nu, of.values(module)))
     fit = 0.3 * physics.alpha / (1.0 + physics.alpha)
-    return np.array([m_k, q_k, 1.0 / (physics.lambda_k + fit), m_v, q_v, 1.0 / (physics.lambda_v + fit)])
+    widths = {"V_k": 1.0 / (physics.lambda_k + fit), "V_v": 1.0 / (physics.lambda_v + fit)}
+    return ordered({"m_k": m_k, "q_k": q_k, "m_v": m_v, "q_v": q_v, **widths}, of.model.order_parameters)
 
 
 def saddles(of: Subject, physics: Physics) -> Sequence[Saddle] | Verdict:

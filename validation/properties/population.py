@@ -15,7 +15,7 @@ from replicode.theory.activation import Activation
 from replicode.theory.closed import closed_averages
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import lengths
-from replicode.theory.model import NU, M, Q
+from replicode.theory.model import NU
 from replicode.theory.nishimori import nishimori
 from replicode.theory.nodes import L
 from replicode.theory.sequence import weighted_averages
@@ -67,7 +67,7 @@ def averages_agree(of: Subject) -> Verdict:
             if found.error < UNRESOLVED:
                 verdicts.append(near("A and B of the module", [found.A, found.B], [a, b], allowed * (1.0 + b)))
                 seen += 1
-        values = {M["k"]: m, Q["k"]: q, NU: PHYSICS.nu, L: of.several}
+        values = {of.model.scores.m: m, of.model.scores.q: q, NU: PHYSICS.nu, L: of.several}
         for name, form, value in (("A", closed.A, a), ("B", closed.B, b)):
             if form is not None:
                 verdicts.append(near(f"closed form of {name}", number(form, values), value, (AGREED + error) * (1 + b)))

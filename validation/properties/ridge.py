@@ -16,6 +16,7 @@ from replicode.validation.properties.averages import (
     ORDER,
     PHYSICS,
     RESOLVED,
+    ordered,
     quiet,
     resolution,
     unresolved,
@@ -42,7 +43,7 @@ def ridge_limit(of: Subject) -> Verdict:
         arguments = {**vars(PHYSICS), "nodes": nodes, **of.parameters}
         gap = [
             np.append(
-                module.residual(ORDER, CONJUGATES, **{**arguments, "alpha": alpha})[:6],
+                module.residual(ORDER, CONJUGATES, **{**arguments, "alpha": alpha})[: len(ORDER)],
                 module.free_energy(ORDER, CONJUGATES, **{**arguments, "alpha": alpha}),
             )
             for alpha in (PHYSICS.alpha, 2 * PHYSICS.alpha)
@@ -55,11 +56,12 @@ def ridge_limit(of: Subject) -> Verdict:
         return unresolved(off)
     shrink = 1.0 + scale**2 * ORDER["V_v"]
     square = 1.0 + PHYSICS.noise**2 - 2.0 * scale * ORDER["m_v"] + scale**2 * ORDER["q_v"]
-    expected = [0.0, 0.0, 0.0, -scale / shrink, scale**2 / (2.0 * shrink), -(scale**2) * square / (2.0 * shrink**2)]
+    slopes = {"m_v": -scale / shrink, "q_v": scale**2 / (2.0 * shrink), "V_v": -(scale**2) * square / (2.0 * shrink**2)}
+    expected = ordered({**dict.fromkeys(ORDER, 0.0), **slopes}, of.model.order_parameters)
     allowed = max(10 * off, 1e-8) * (1.0 + float(np.abs(expected).max()))
     setting = module.Setting(PHYSICS.nu, PHYSICS.noise, of.values(module))
     prox = module.ProxChannel(module.lattice(module.node_dimensions(setting), NODES[0], 0), setting)
-    response = quiet(prox.response, np.array(list(ORDER.values())))
+    response = quiet(prox.response, ordered(ORDER, of.model.order_parameters))
     squares = [0.0, 0.0, (scale**2 / shrink) ** 2]
     return every(
         [

@@ -16,7 +16,7 @@ from replicode.theory.errors import Refusal
 from replicode.theory.lengths import lengths
 from replicode.theory.numeric import Undefined
 from replicode.theory.task import Task
-from replicode.validation.properties.averages import PHYSICS, Physics, Saddle, quiet, resolution, saddles
+from replicode.validation.properties.averages import PHYSICS, Physics, Saddle, ordered, quiet, resolution, saddles
 from replicode.validation.properties.population import best_gain
 from replicode.validation.properties.subject import Subject
 from replicode.validation.properties.verdict import Verdict, above, every, near, not_applicable
@@ -68,7 +68,7 @@ def stationarity(of: Subject) -> Verdict:
         return not_applicable("no solver is generated for it")
     gradient = module.free_energy_gradient(at.order, at.conjugates, *at.physics.problem, at.averages.rates)
     sizes = 1.0 + float(np.abs(np.r_[at.order, at.conjugates]).max())
-    return near("gradient of f", gradient, np.zeros(12), 1e-6 * sizes**2)
+    return near("gradient of f", gradient, np.zeros_like(gradient), 1e-6 * sizes**2)
 
 
 def energy_identity(of: Subject) -> Verdict:
@@ -81,7 +81,10 @@ def energy_identity(of: Subject) -> Verdict:
         return not_applicable("no solver is generated for it")
     alpha, lambda_k, lambda_v = at.physics.problem
     energy = module.free_energy_value(at.order, at.conjugates, alpha, lambda_k, lambda_v, at.averages.envelope)
-    parts = alpha * at.train_loss + lambda_k * at.order[1] / 2 + lambda_v * at.order[4] / 2
+    parts = alpha * at.train_loss
+    for block, weight in ((of.model.scores, lambda_k), (of.model.values, lambda_v)):
+        penalty = float(of.model.penalty_curvature(block).subs(block.strength, weight))
+        parts += penalty * at.order[of.model.index(block.q.name)] / 2
     off = resolution(found[0].order, at.order) + alpha * _gap(found, "train_loss")
     return near("energy", energy, parts, 1e-6 * (1.0 + abs(parts)) + 10.0 * off)
 
@@ -97,7 +100,7 @@ def solver_agrees(of: Subject) -> Verdict:
     solution = quiet(lambda: module.solve(**vars(at.physics), tol=SOLVED, **of.parameters))
     if not (solution.converged and solution.error < 10.0 * SOLVED):
         return not_applicable(f"solve says: {'; '.join(solution.warnings)}")
-    order = [solution.order_parameters[n] for n in ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")]
+    order = ordered(solution.order_parameters, of.model.order_parameters)
     off = resolution(found[0].order, at.order)
     if float(np.abs(np.subtract(order, at.order)).max()) > 0.1:
         return not_applicable("solve follows another branch")
@@ -130,7 +133,7 @@ def infinite_data(of: Subject) -> Verdict:
         return not_applicable("the saddle that is reached predicts nothing")
     test, train = 2.0 * two.risk - one.risk, 4.0 * two.train_loss - 2.0 * one.train_loss
     steps = abs(two.risk - one.risk) + 2.0 * abs(two.train_loss - one.train_loss)
-    m, q = (2.0 * two.order - one.order)[:2]
+    m, q = ((2.0 * two.order - one.order)[of.model.index(s.name)] for s in (of.model.scores.m, of.model.scores.q))
     averages, _ = averager(of.settled, of.task, PHYSICS.nu, lengths(of.few))
 
     def risk(size: float, turn: float) -> float:

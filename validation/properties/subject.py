@@ -23,6 +23,7 @@ from replicode.theory.analysis import Analysis, analysis, known_values
 from replicode.theory.domain import check_domain
 from replicode.theory.errors import Refusal
 from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.model import DEFAULT_MODEL, F, Model, Y
 from replicode.theory.numeric import Program, Undefined, random_scores
 from replicode.theory.properties import properties
 from replicode.theory.saddle import SaddleSystem, derive, loss_derivatives
@@ -32,6 +33,7 @@ DIGITS = 60
 SAMPLES = 3
 SUITE_TOKENS = 2
 MOST_TOKENS = 4
+_NEWTON_STEPS = 100
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -51,7 +53,9 @@ class Subject:
     kernels: Mapping[str, Kernel]
     modules: Callable[[int | str], ModuleType | None]
     variants: Callable[[Activation], ModuleType | None]
+    model: Model = DEFAULT_MODEL
     seed: int = 1
+    mixture: str = "1:0.25,2:0.75"
 
     @cached_property
     def parameters(self) -> dict[str, float]:
@@ -117,9 +121,23 @@ class Subject:
         return [(rng.uniform(0.3, 1.2), rng.uniform(0.2, 0.6)) for _ in range(count)]
 
     def loss(self, x: Sequence[mpf], w: Sequence[mpf], y: mpf, V_v: mpf) -> mpf:
-        """(y - sigma.w)^2 / (2 (1 + V_v |sigma|^2)), from the direct sigma."""
+        """min over z of |z - w|^2/(2 V_v) + loss(y, sigma.z), by Newton's method in z = w + a sigma, the direct one."""
         sigma = self.direct(x)
-        return (y - mpmath.fdot(sigma, w)) ** 2 / (2 * (1 + V_v * mpmath.fdot(sigma, sigma)))
+        along, size = mpmath.fdot(sigma, w), mpmath.fdot(sigma, sigma)
+        value, slope, bend = self._losses
+        a, step = mpf(0), mpf(1)
+        for _ in range(_NEWTON_STEPS):
+            f = along + a * size
+            step = (a / V_v + slope(y, f)) / (1 / V_v + size * bend(y, f))
+            a -= step
+            if abs(step) <= mpf(10) ** (5 - mpmath.mp.dps) * (1 + abs(a)):
+                return a**2 * size / (2 * V_v) + value(y, along + a * size)
+        raise Refusal(f"loss {self.model.loss}: its minimum over the values is not found")
+
+    @cached_property
+    def _losses(self) -> list[Callable[[mpf, mpf], mpf]]:
+        """The loss and its first two derivatives in f."""
+        return [sp.lambdify((Y, F), sp.diff(self.model.loss, F, n), modules="mpmath") for n in range(3)]
 
     @cached_property
     def row_sum(self) -> float | None:
@@ -156,6 +174,16 @@ def _shared(setting: Task) -> SaddleSystem:
     return derive(Activation("constant", sp.S.One), setting, SUITE_TOKENS)
 
 
+def suited(law: Lengths | None) -> Lengths:
+    """The lengths at which the suite is run: those asked for, MOST_TOKENS at most."""
+    if law is None:
+        return lengths(SUITE_TOKENS)
+    shares: dict[int, float] = {}
+    for n, p in zip(law.tokens, law.weights, strict=True):
+        shares[min(n, MOST_TOKENS)] = shares.get(min(n, MOST_TOKENS), 0.0) + p
+    return Lengths(tuple(shares), tuple(shares.values()))
+
+
 def subject(act: Activation, setting: str | Task, tokens: int | None, found: Analysis) -> Subject:
     """Derive, lower and (when asked for) generate what the properties look at."""
     count = min(tokens or SUITE_TOKENS, MOST_TOKENS)
@@ -185,7 +213,7 @@ def subject_of(system: SaddleSystem, found: Analysis) -> Subject:
         return _module(replace(system, activation=other, lengths=law, properties=properties(other), loss=staged))
 
     count = system.tokens or SUITE_TOKENS
-    return Subject(system.activation, system.task, count, found, _kernels(system), module, variant)
+    return Subject(system.activation, system.task, count, found, _kernels(system), module, variant, system.model)
 
 
 def _kernels(system: SaddleSystem) -> dict[str, Kernel]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from replicode.theory.limits import check_tokens, given_parameters
+from replicode.asked import asked
+from replicode.results import CheckResult
+from replicode.theory.budget import budget
+from replicode.theory.lengths import Lengths, Tokens, lengths
+from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import Activation
+    from replicode.theory.activation import ActivationLike
     from replicode.theory.task import Task
+    from replicode.validation.properties import Outcome, Subject, Verdict
 
 FACTS = (
     "equivariant",
@@ -29,38 +35,49 @@ FACTS = (
 
 
 def check(
-    act: str | Activation,
+    act: ActivationLike,
     task: str | Task = "spiked",
-    tokens: int | None = None,
+    tokens: Tokens | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
-) -> dict[str, Any]:
-    """Everything that `replicode check` reports, ready for JSON; what is undecided is None."""
+) -> CheckResult:
+    """Everything that `replicode check` reports, ready for JSON; what is undecided is None.
+
+    Where the number of tokens varies the suite is run at each length, and on their mixture.
+    """
     from replicode.theory.activation import activation
     from replicode.theory.analysis import analysis
     from replicode.theory.domain import check_domain
     from replicode.theory.language import unparse
     from replicode.theory.nishimori import nishimori
+    from replicode.theory.nodes import L
     from replicode.theory.task import task as setting_of
-    from replicode.validation.properties import outcomes, subject
+    from replicode.validation.properties import subject, suited
 
-    check_tokens(tokens)
-    settled, setting = activation(act, given_parameters(parameters, more)), setting_of(task)
-    check_domain(settled)
-    fixed = settled.with_values()
-    found = analysis(fixed)
-    condition = nishimori(fixed, setting)
-    suite = subject(fixed, setting, tokens, found)
-    verdicts = outcomes(suite)
+    law = None if tokens is None else lengths(tokens)
+    varies = law is not None and law.fixed is None
+    with budget("checking the activation"):
+        settled = activation(act, given_parameters(parameters, more))
+        setting = setting_of(task).at(law) if varies else setting_of(task)
+        for length in law.tokens if law else (None,):
+            check_domain(settled, length)
+        fixed = settled.with_values()
+        found = analysis(fixed)
+        condition = nishimori(fixed, setting)
+        if condition is not None and varies and L in condition.a.free_symbols:
+            condition = None
+        tried = suited(law)
+        suites = [subject(fixed, setting, n, found) for n in tried.tokens]
+    verdicts = _verdicts(suites, tried)
     claims = {
         "equivariant": found.equivariant,
         "normalised": found.normalised,
         "shift_invariant": found.shift_invariant,
     }
-    return {
+    facts = {
         "activation": settled.text,
         "task": setting.text,
-        "tokens": tokens,
+        "tokens": law and (law.fixed or str(law)),
         **{name: claim.holds for name, claim in claims.items()},
         "elementwise": found.properties.elementwise,
         "smooth": found.smooth,
@@ -72,13 +89,42 @@ def check(
         "nishimori_condition": None if condition is None else {"a": str(condition.a), "c": str(condition.c)},
         "row_sum": None if found.properties.row_sum is None else unparse(found.properties.row_sum),
         "homogeneous": None if found.homogeneous is None else str(found.homogeneous),
-        "parameter_values": {**settled.values, **suite.parameters},
-        "suite_tokens": suite.tokens,
+        "parameter_values": {**settled.values, **suites[0].parameters},
+        "suite_tokens": tried.fixed or list(tried.tokens),
         "properties": {name: verdict.outcome for name, verdict in verdicts.items()},
         "details": {name: verdict.detail for name, verdict in verdicts.items() if verdict.detail},
         "witnesses": {name: claim.witness for name, claim in claims.items() if claim.witness},
-        "warnings": _warnings(found.growth.positive, claims, verdicts),
     }
+    told = tuple(_warnings(found.growth.positive, claims, verdicts))
+    return CheckResult(facts, warnings=told, asked=asked(act, task, law, settled.values))
+
+
+def _verdicts(suites: Sequence[Subject], tried: Lengths) -> dict[str, Verdict]:
+    """The suite at every length; over several a property fails where it fails at one of them."""
+    from replicode.validation.properties import outcomes
+
+    found = []
+    for suite in suites:
+        with budget(f"the property suite at {suite.tokens} tokens"):
+            found.append(outcomes(suite))
+    if len(suites) == 1:
+        return found[0]
+    names = {name: [verdicts[name] for verdicts in found] for name in found[0]}
+    merged = {name: _merged(tried.tokens, verdicts) for name, verdicts in names.items()}
+    with budget(f"the property suite at {tried} tokens"):
+        return merged | outcomes(replace(suites[-1], mixture=str(tried)), ("lengths mix",))
+
+
+def _merged(tokens: Sequence[int], verdicts: Sequence[Verdict]) -> Verdict:
+    """The worst of the verdicts, with the lengths it was given at where they differ."""
+    from replicode.validation.properties import Verdict
+
+    outcomes: tuple[Outcome, ...] = ("failed", "passed", "not applicable")
+    outcome = next(o for o in outcomes if any(v.outcome == o for v in verdicts))
+    told = {n: v.detail for n, v in zip(tokens, verdicts, strict=True) if v.outcome == outcome and v.detail}
+    if len(set(told.values())) == 1 and len(told) == len(tokens):
+        return Verdict(outcome, told[tokens[0]])
+    return Verdict(outcome, "; ".join(f"{n} tokens: {detail}" for n, detail in told.items()))
 
 
 def _warnings(free: tuple[str, ...], claims: Mapping[str, Any], verdicts: Mapping[str, Any]) -> list[str]:
@@ -99,7 +145,7 @@ def as_text(result: Mapping[str, Any]) -> str:
     width = max(len(name) for name in (*FACTS, *result["properties"]))
     for name in FACTS:
         lines.append(f"{name:<{width}}  {_shown(result[name])}{_remark(result['witnesses'].get(name))}")
-    lines += ["", f"property suite at {result['suite_tokens']} tokens"]
+    lines += ["", f"property suite at {_shown(result['suite_tokens'])} tokens"]
     for name, outcome in result["properties"].items():
         lines.append(f"{name:<{width}}  {outcome}{_remark(result['details'].get(name))}")
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""The expression language of activations and task log-weights, read into SymPy and written back.
+"""The expression language of activations and task log-weights, read into SymPy.
 
-`parse` reads `exp(x)/sum(exp(x))` or `sqrt(nu)*x - nu/2`; `unparse` is its inverse. The text is scanned, then
-parsed by `ast` and rebuilt node by node from a white list: nothing the user types is ever evaluated as code.
+`parse` reads `exp(x)/sum(exp(x))` or `sqrt(nu)*x - nu/2`. The text is scanned, then parsed by `ast` and rebuilt node
+by node from a white list: nothing the user types is ever evaluated as code.
 All numbers stay exact and bounded, so that no text makes SymPy compute for long or run out of memory.
 """
 
@@ -18,10 +18,11 @@ from types import MappingProxyType
 from typing import NoReturn
 
 import sympy as sp
-from sympy.printing.str import StrPrinter
 
 from replicode.theory.errors import InputError, LanguageError
-from replicode.theory.nodes import L, TokenSum, X, relu, sigmoid, softplus
+from replicode.theory.language.functions import BY_NAME, nodes_that
+from replicode.theory.language.writer import MAX_DIGITS, unparse
+from replicode.theory.nodes import L, TokenSum, X
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 20
@@ -30,7 +31,6 @@ MAX_NODES = 500
 MAX_STEPS = 1_500_000
 MAX_SUMS = 3
 MAX_EXPONENTIALS = 2
-MAX_DIGITS = 30
 MAX_DECADES = 300
 MAX_POWER = 64
 MAX_ARGUMENT = 10**6
@@ -54,39 +54,16 @@ def _mean(body: sp.Expr) -> sp.Expr:
     return TokenSum(body) / L
 
 
-def _erfc(arg: sp.Expr) -> sp.Expr:
-    """erfc as typed: SymPy's 2 - erfc(x) for erfc(-x) would lose the tail to cancellation."""
-    return sp.erfc(arg, evaluate=not arg.could_extract_minus_sign())
-
-
-def _abs(arg: sp.Expr) -> sp.Expr:
-    """Abs, left alone where SymPy would expand the square of what it does not know to be real."""
-    return sp.Abs(arg, evaluate=bool(arg.is_extended_real))
-
-
 FUNCTIONS: Mapping[str, Callable[[sp.Expr], sp.Expr]] = MappingProxyType(
-    {
-        "exp": sp.exp,
-        "log": sp.log,
-        "sqrt": sp.sqrt,
-        "erf": sp.erf,
-        "erfc": _erfc,
-        "tanh": sp.tanh,
-        "sigmoid": sigmoid,
-        "softplus": softplus,
-        "relu": relu,
-        "abs": _abs,
-        "cos": sp.cos,
-        "sin": sp.sin,
-        "sum": TokenSum,
-        "mean": _mean,
-    }
+    {name: function.build for name, function in BY_NAME.items()} | {"sum": TokenSum, "mean": _mean}
 )
 CONSTANTS: Mapping[str, sp.Expr] = MappingProxyType(
     {"x": X, "L": L, "pi": sp.pi, "nu": sp.Symbol("nu", nonnegative=True)}
 )
 
-_BOUNDED = ("exp", "erf", "erfc", "tanh", "sigmoid", "softplus", "cos", "sin")
+_BOUNDED = tuple(name for name, function in BY_NAME.items() if function.analytic)
+_EXPONENTIAL, _EXPLOSIVE = nodes_that(lambda f: f.exponential), nodes_that(lambda f: f.explosive)
+_GROWING = ", ".join(name for name, function in BY_NAME.items() if function.explosive)
 _CALLS = f"the functions of one argument {', '.join(FUNCTIONS)}"
 _NAMES = (
     f"x, L, pi or a parameter: a letter, then letters, digits and single underscores, {MAX_NAME} at most, "
@@ -136,6 +113,13 @@ def parse(text: str, argument: str = "activation") -> sp.Expr:
         raise LanguageError(argument, text, 0, *_INTRICATE) from fault
 
 
+def check_names(expr: sp.Expr, argument: str) -> None:
+    """Refuse an expression, however it was made, with a symbol that is not what its name means in the language."""
+    for symbol in sorted(expr.free_symbols - set(CONSTANTS.values()), key=lambda s: str(s.name)):
+        if parse(symbol.name, argument) != symbol:
+            raise InputError(argument, symbol, f"{_NAMES}, as a real symbol of SymPy")
+
+
 def _settled(argument: str, text: str) -> sp.Expr:
     """Read until writing and reading again changes nothing: not every SymPy form is a fixed point of that."""
     expr = _Reader(argument, text).read()
@@ -149,19 +133,6 @@ def _settled(argument: str, text: str) -> sp.Expr:
             return expr
         expr = again
     raise LanguageError(argument, text, 0, *_INTRICATE)
-
-
-def unparse(expr: sp.Expr) -> str:
-    """The text that `parse` reads as `expr`."""
-    for part in sp.preorder_traversal(expr):
-        if not (part.is_Add or part.is_Mul or part.is_Pow or part.func in _PRINTED or _is_leaf(part)):
-            raise InputError("expression", expr, f"expressions built by parse, without {part.func.__name__}")
-    return _Printer().write(expr)
-
-
-def _is_leaf(part: sp.Basic) -> bool:
-    """Whether `part` is a name or a constant of the language."""
-    return bool(part.is_Symbol or part.is_Rational or part in (sp.pi, sp.E))
 
 
 class _Exhausted(BaseException):
@@ -359,7 +330,7 @@ class _Reader:
             self.refuse(node, "this logarithm is never real", _REAL)
         if name == "sqrt":
             self.check_base(node, arg, sp.S.Half)
-        if name in ("exp", "sigmoid", "softplus"):
+        if name in BY_NAME and BY_NAME[name].exponential:
             self.check_exponential(node, arg)
         return FUNCTIONS[name](arg)
 
@@ -419,10 +390,10 @@ class _Reader:
             self.value(node, expr)
         if expr.is_Pow:
             self.check_power(node, expr.base, expr.exp)
-        if isinstance(expr, sp.exp | sigmoid | softplus):
+        if isinstance(expr, _EXPONENTIAL):
             self.check_exponential(node, expr.args[0])
         if _exponentials(expr) > MAX_EXPONENTIALS:
-            allowed = f"at most {MAX_EXPONENTIALS} levels of exp, or of powers with names in the exponent"
+            allowed = f"at most {MAX_EXPONENTIALS} levels of {_GROWING}, or of powers with names in the exponent"
             self.refuse(node, "exponentials are nested too deeply", allowed)
         for part in expr.args:
             self.check(node, part)
@@ -446,7 +417,7 @@ def _exponentials(expr: sp.Expr) -> int:
     """How deeply exponentials of names are nested."""
     if not expr.args or not expr.free_symbols:
         return 0
-    if isinstance(expr, sp.exp):
+    if isinstance(expr, _EXPLOSIVE):
         return 1 + _exponentials(expr.args[0])
     if expr.is_Pow and expr.exp.free_symbols:
         return max(_exponentials(expr.base), 1 + _exponentials(expr.exp))
@@ -477,85 +448,3 @@ def _chain(node: ast.BinOp) -> list[tuple[ast.operator, ast.expr]]:
         node = node.left
         links.append((node.op, node.right))
     return [(ast.Add() if _family(node) == "sum" else ast.Mult(), node.left), *reversed(links)]
-
-
-_PRINTED: Mapping[Callable[[sp.Expr], sp.Expr], str] = MappingProxyType(
-    {f: name for name, f in FUNCTIONS.items() if isinstance(f, type)} | {sp.erfc: "erfc", sp.Abs: "abs"}
-)
-
-
-class _Printer(StrPrinter):
-    """Writes an expression in the language: chains are flat, denominators follow one by one."""
-
-    def write(self, expr: sp.Expr) -> str:
-        """The text of an expression."""
-        return str(self._print(expr))
-
-    def _print_Function(self, expr: sp.Expr) -> str:
-        return f"{_PRINTED[expr.func]}({self.write(expr.args[0])})"
-
-    _print_Abs = _print_TokenSum = _print_Function
-
-    def _print_Exp1(self, expr: sp.Expr) -> str:
-        return "exp(1)"
-
-    def _print_Integer(self, expr: sp.Expr) -> str:
-        return _integer(int(expr))
-
-    def _print_Rational(self, expr: sp.Expr) -> str:
-        sign = "-" if expr.p < 0 else ""
-        return f"{sign}({_integer(abs(expr.p))}/{_integer(expr.q)})"
-
-    _print_Half = _print_Rational
-
-    def _print_Add(self, expr: sp.Expr, order: str | None = None) -> str:
-        first, *others = (self.write(term) for term in sorted(expr.args, key=sp.default_sort_key))
-        return first + "".join(f" - {t[1:]}" if t.startswith("-") else f" + {t}" for t in others)
-
-    def _print_Mul(self, expr: sp.Expr) -> str:
-        number, rest = expr.as_coeff_Mul()
-        factors = sorted(sp.Mul.make_args(rest), key=sp.default_sort_key)
-        below = [f for f in factors if _is_below(f)]
-        above = [self._factor(f) for f in factors if f not in below]
-        if abs(number) != 1 or not above:
-            above.insert(0, self.write(abs(number)))
-        sign = "-" if number < 0 else ""
-        return sign + "*".join(above) + "".join(f"/{self._root(f.base, -f.exp)}" for f in below)
-
-    def _print_Pow(self, expr: sp.Expr, rational: bool = False) -> str:
-        if _is_below(expr):
-            return f"1/{self._root(expr.base, -expr.exp)}"
-        return self._root(expr.base, expr.exp)
-
-    def _factor(self, expr: sp.Expr) -> str:
-        return f"({self.write(expr)})" if expr.is_Add else self.write(expr)
-
-    def _root(self, base: sp.Expr, exponent: sp.Expr) -> str:
-        if exponent == 1:
-            return self._tight(base)
-        if exponent == sp.S.Half:
-            return f"sqrt({self.write(base)})"
-        return f"{self._tight(base)}**{self._tight(exponent)}"
-
-    def _tight(self, expr: sp.Expr) -> str:
-        bare = expr.is_Symbol or expr.is_Function or expr in (sp.pi, sp.E) or (expr.is_Rational and expr >= 0)
-        return self.write(expr) if bare else f"({self.write(expr)})"
-
-
-def _is_below(factor: sp.Expr) -> bool:
-    """Whether a factor is written in the denominator."""
-    return bool(factor.is_Pow and factor.exp.is_Rational and factor.exp < 0)
-
-
-def _integer(number: int) -> str:
-    """An integer in literals that `parse` takes, in blocks of digits where one is too short."""
-    digits = str(abs(number))
-    sign = "-" if number < 0 else ""
-    if len(digits) <= MAX_DIGITS:
-        return sign + digits
-    short = digits.rstrip("0")
-    if len(short) <= MAX_DIGITS:
-        return f"{sign}{short}e{len(digits) - len(short)}"
-    ends = range(len(digits), 0, -MAX_DIGITS)
-    blocks = {len(digits) - end: digits[max(0, end - MAX_DIGITS) : end].lstrip("0") for end in ends}
-    return f"{sign}({' + '.join(f'{block}e{place}' for place, block in blocks.items() if block)})"

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass
 
 import sympy as sp
 
+from replicode.arguments import accuracy, not_negative
+from replicode.asked import asked
 from replicode.codegen.averages import compiled
 from replicode.codegen.population import Optimum, averager, bayes_gain, best
-from replicode.theory.activation import Activation, activation
+from replicode.codegen.runtime.wording import told_apart
+from replicode.results import Result
+from replicode.theory.activation import Activation, ActivationLike, activation
+from replicode.theory.budget import BudgetSpent, budget
 from replicode.theory.closed import closed_averages, hard_averages
 from replicode.theory.domain import check_domain
 from replicode.theory.errors import InputError
-from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 from replicode.theory.model import NU
 from replicode.theory.nishimori import NishimoriCondition, nishimori
@@ -27,12 +32,16 @@ from replicode.theory.nodes import L
 from replicode.theory.optimum import closed_optimum, limits
 from replicode.theory.task import Task, task
 
+USUAL_DIGITS = 8
 _LARGEST_NU = 1e4
+_CLOSED_SHARE = 0.25
 
 
-@dataclass(frozen=True)
-class Population:
+@dataclass(frozen=True, repr=False)
+class Population(Result):
     """Risks at the optimum; `error` bounds the error of excess_risk and of bayes_risk. None: not finite or none."""
+
+    headline = ("excess_risk", "error", "closed_form", "method")
 
     excess_risk: float
     test_risk: float
@@ -48,44 +57,43 @@ class Population:
     flat_directions: tuple[str, ...]
     limits: Mapping[str, str]
     method: str
-    warnings: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields in order, ready for JSON."""
-        return asdict(self)
 
 
 def population(
-    act: str | Activation,
+    act: ActivationLike,
     *,
     task: str | Task = "spiked",
-    tokens: int | str | Lengths,
+    tokens: Tokens,
     nu: float,
     noise: float = 0.0,
-    digits: int = 8,
+    digits: int | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Population:
     """The best population risk of attention with this activation; parameters that are not given are optimised."""
-    from replicode.api import check_digits
-
+    spec = act
     act, setting, distribution = activation(act, given_parameters(parameters, more)), _task(task), lengths(tokens)
-    _check_numbers(nu, noise, act.values)
-    tolerance = check_digits(digits)
-    check_domain(act)
+    nu, noise = _checked_numbers(nu, noise, act.values)
+    goal = accuracy(digits, USUAL_DIGITS)
     fixed = act.with_values()
-    bayes = bayes_gain(setting, nu, distribution)
-    condition = nishimori(fixed, setting)
-    if condition is not None and distribution.fixed is None and L in condition.a.free_symbols:
-        condition = None
-    if condition is not None:
-        found, method = _nishimori_point(condition, fixed, nu, bayes.gain, bayes.error), "Nishimori condition"
-    else:
-        averages, method = averager(fixed, setting, nu, distribution)
-        found = best(averages, fixed.parameters, {})
+    with budget("the population optimum"):
+        check_domain(act)
+        bayes = bayes_gain(setting, nu, distribution)
+        condition = nishimori(fixed, setting)
+        if condition is not None and distribution.fixed is None and L in condition.a.free_symbols:
+            condition = None
+        if condition is not None:
+            found, method = _nishimori_point(condition, fixed, nu, bayes.gain, bayes.error), "Nishimori condition"
+        else:
+            averages, method = averager(fixed, setting, nu, distribution)
+            found = best(averages, fixed.parameters, {})
     excess, error = 1.0 - found.gain, found.error + bayes.error
-    forms = _closed_forms(fixed, setting, nu, distribution)
-    closed, bounds = _closed_excess(fixed, setting, nu, distribution, found, condition is not None)
+    forms: tuple[str | None, str | None] = (None, None)
+    closed, bounds = None, dict[str, str]()
+    # The numbers stand without a closed form, and do not wait long for one.
+    with suppress(BudgetSpent), budget("the closed form", share=_CLOSED_SHARE):
+        forms = _closed_forms(fixed, setting, nu, distribution)
+        closed, bounds = _closed_excess(fixed, setting, nu, distribution, found, condition is not None)
     m_v = found.A / found.B
     return Population(
         excess_risk=excess,
@@ -107,7 +115,8 @@ def population(
         flat_directions=found.flat,
         limits=bounds,
         method=method,
-        warnings=_warnings(found, excess, error, 1.0 - bayes.gain, tolerance, condition is not None),
+        warnings=_warnings(found, excess, error, 1.0 - bayes.gain, goal.worst, condition is not None),
+        asked=asked(spec, task, distribution, act.values, nu=nu, noise=noise, digits=goal.digits),
     )
 
 
@@ -115,14 +124,14 @@ def _task(spec: str | Task) -> Task:
     return task(spec)
 
 
-def _check_numbers(nu: float, noise: float, values: Mapping[str, float]) -> None:
-    if not isinstance(nu, (int, float)) or not (0.0 <= nu <= _LARGEST_NU or nu == math.inf):
+def _checked_numbers(nu: float, noise: float, values: Mapping[str, float]) -> tuple[float, float]:
+    signal, spread = not_negative("nu", nu, infinite=True), not_negative("noise", noise)
+    if _LARGEST_NU < signal < math.inf:
         raise InputError("nu", nu, f"a number from 0 to {_LARGEST_NU:g}, or inf where the limit exists")
-    if not isinstance(noise, (int, float)) or not (math.isfinite(noise) and noise >= 0.0):
-        raise InputError("noise", noise, "a finite number of at least 0")
     for name, value in values.items():
         if not math.isfinite(value):
             raise InputError(f"param {name}", value, "a finite number")
+    return signal, spread
 
 
 def exact(value: float) -> sp.Expr:
@@ -188,7 +197,7 @@ def _warnings(
 ) -> tuple[str, ...]:
     told = []
     if error > tolerance:
-        told.append(f"the error {error:.1e} is above the {tolerance:.0e} asked for")
+        told.append("the error {} is above {}".format(*told_apart(error, tolerance)))
     if excess < bayes - 2.0 * error - 1e-14:
         told.append(f"the excess risk {excess:.12g} is below the Bayes value {bayes:.12g}: one of them is wrong")
     if found.unbounded and not attained:

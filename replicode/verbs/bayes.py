@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from replicode.arguments import accuracy, not_negative, positive
+from replicode.asked import asked
 from replicode.codegen.bayes import BayesChannel, Branch, branches
+from replicode.codegen.runtime.wording import told_apart
+from replicode.results import Result
 from replicode.theory.bayes import derive_bayes
-from replicode.theory.errors import InputError
-from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.task import Task
 from replicode.theory.task import task as task_of
 
+USUAL_DIGITS = 8
 
-@dataclass(frozen=True)
-class Bayes:
+
+@dataclass(frozen=True, repr=False)
+class Bayes(Result):
     """The equilibrium branch, and all branches found; `error` bounds the error of test_risk.
 
     `recovered`: without noise v* is found exactly and the free entropy is infinite.
     """
+
+    headline = ("test_risk", "error", "converged", "hard_phase")
 
     test_risk: float
     excess_risk: float
@@ -31,36 +37,33 @@ class Bayes:
     converged: bool
     error: float
     recovered: bool
-    warnings: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields in order, ready for JSON."""
-        return asdict(self)
 
 
 def bayes(
     *,
     task: str | Task = "spiked",
-    tokens: int | str | Lengths,
+    tokens: Tokens,
     nu: float,
     alpha: float,
     noise: float = 0.0,
-    digits: int = 8,
+    digits: int | None = None,
 ) -> Bayes:
     """The Bayes-optimal test risk: the branch of the largest free entropy among informed and uninformed starts.
 
     A hard phase is where they end apart and the informed one has the larger free entropy: no known fast algorithm
     then reaches this risk from an uninformed start.
     """
-    from replicode.api import check_digits
-
-    tolerance = check_digits(digits)
-    check_alpha(alpha)
-    found = branches(bayes_channel(task, tokens, nu, noise), float(alpha), tolerance)
+    goal, law = accuracy(digits, USUAL_DIGITS), lengths(tokens)
+    at: dict[str, Any] = {
+        "alpha": positive("alpha", alpha),
+        "nu": not_negative("nu", nu, True),
+        "noise": not_negative("noise", noise),
+    }
+    found = branches(bayes_channel(task, law, at["nu"], at["noise"]), at["alpha"], goal.aim)
     best = equilibrium(found)
     return Bayes(
         test_risk=best.test_risk,
-        excess_risk=best.test_risk - noise**2,
+        excess_risk=max(best.test_risk - at["noise"] ** 2, 0.0),
         order_parameters={"q_k": best.q_k, "q_v": best.q_v},
         free_entropy=best.free_entropy,
         hard_phase=is_hard(found),
@@ -68,24 +71,15 @@ def bayes(
         converged=best.converged,
         error=best.error,
         recovered=best.recovered,
-        warnings=_warnings(found, best, tolerance),
+        warnings=_warnings(found, best, goal.worst),
+        asked=asked(None, task, law, **at, digits=goal.digits),
     )
 
 
-def bayes_channel(task: str | Task, tokens: int | str | Lengths, nu: float, noise: float) -> BayesChannel:
+def bayes_channel(task: str | Task, tokens: Tokens, nu: float, noise: float) -> BayesChannel:
     """The channel of a setting, its arguments checked."""
-    for name, value in (("nu", nu), ("noise", noise)):
-        finite = name == "noise" or value != math.inf
-        if not isinstance(value, (int, float)) or math.isnan(value) or value < 0 or (finite and math.isinf(value)):
-            raise InputError(name, value, "a finite number of at least 0" + (" or inf" if name == "nu" else ""))
-    law = lengths(tokens)
-    return BayesChannel(derive_bayes(task_of(task).at(law)), float(nu), float(noise), law)
-
-
-def check_alpha(alpha: float) -> None:
-    """A positive number of samples per dimension."""
-    if not isinstance(alpha, (int, float)) or not math.isfinite(alpha) or alpha <= 0:
-        raise InputError("alpha", alpha, "a finite positive number")
+    signal, spread, law = not_negative("nu", nu, True), not_negative("noise", noise), lengths(tokens)
+    return BayesChannel(derive_bayes(task_of(task).at(law)), signal, spread, law)
 
 
 def equilibrium(found: tuple[Branch, ...]) -> Branch:
@@ -105,7 +99,7 @@ def _warnings(found: tuple[Branch, ...], best: Branch, tolerance: float) -> tupl
     if not best.converged:
         told.append(f"not converged: residual {best.residual:.1e}")
     if best.error > tolerance:
-        told.append(f"the error {best.error:.1e} is above the {tolerance:.0e} asked for")
+        told.append("the error {} is above {}".format(*told_apart(best.error, tolerance)))
     for other in found:
         if other is not best and not best.recovered:
             lead = best.free_entropy - other.free_entropy

@@ -1,0 +1,12 @@
+"""How numbers are said in warnings."""
+
+from __future__ import annotations
+
+
+def told_apart(value: float, other: float) -> tuple[str, str]:
+    """Two numbers in so many digits that they are seen to differ."""
+    for digits in range(1, 17):
+        texts = f"{value:.{digits}e}", f"{other:.{digits}e}"
+        if texts[0] != texts[1]:
+            break
+    return texts

@@ -1,0 +1,117 @@
+"""The one home of generated modules: derived, generated, cached, loaded.
+
+Everything that needs the module of an activation asks here. A cached one is found and run without SymPy.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import lru_cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from replicode.arguments import BACKENDS, check_parameters, one_of
+from replicode.cache import cached
+from replicode.content import Content, activation_content, task_content
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.lengths import Lengths, Tokens, lengths
+
+if TYPE_CHECKING:
+    from replicode.theory.activation import ActivationLike
+    from replicode.theory.task import Task
+
+
+def module_for(
+    act: ActivationLike,
+    task: str | Task,
+    tokens: Tokens,
+    backend: str = "numpy",
+    given: Mapping[str, float] | None = None,
+) -> tuple[ModuleType, dict[str, float]]:
+    """The generated module, from the cache when it is there, and the values of the activation's parameters.
+
+    With `given`, values over the activation's own, every parameter must have one: this is found before any derivation.
+    """
+    one_of("backend", backend, BACKENDS)
+    law = lengths(tokens)
+    payload = _payload(act, task, law, given)
+    values = {**payload["settled"], **(given or {})}
+    module = _loaded(payload["source"]) if backend == "numpy" else _compiled(act, task, law, payload["source"])
+    if given is not None:
+        check_parameters(module.PARAMETERS, values)
+    return module, values
+
+
+def module_source(act: ActivationLike, task: str | Task, tokens: Tokens) -> str:
+    """The source of the generated module, from the cache when it is there."""
+    return str(_payload(act, task, lengths(tokens), None)["source"])
+
+
+def call(module: ModuleType, name: str, **arguments: Any) -> Any:
+    """What a function of a generated module returns; its errors become ours."""
+    try:
+        return getattr(module, name)(**arguments)
+    except module.ArgumentError as problem:
+        raise InputError(problem.argument, problem.value, problem.allowed) from None
+    except ArithmeticError as problem:
+        raise Refusal(f"the numbers leave double precision at these arguments ({problem})") from None
+
+
+def _key(act: ActivationLike, task: str | Task, tokens: Lengths) -> Content:
+    return activation_content(act), task_content(task), repr(tokens)
+
+
+def _payload(
+    act: ActivationLike, task: str | Task, tokens: Lengths, given: Mapping[str, float] | None
+) -> dict[str, Any]:
+    return cached("module", _key(act, task, tokens), lambda: _build(act, task, tokens, given))
+
+
+def _build(act: ActivationLike, task: str | Task, tokens: Lengths, given: Mapping[str, float] | None) -> dict[str, Any]:
+    from replicode.codegen.emit import generate
+    from replicode.theory.activation import activation
+    from replicode.theory.saddle import derive
+
+    made = activation(act)
+    known = {p: float(v) for p, v in {**made.defaults, **made.values}.items()}
+    if given is not None:
+        check_parameters(made.parameters, {**known, **given})
+    system = derive(made, task, tokens)
+    return {
+        "made_for": f"{made.text}, task {system.task.text}, {tokens} tokens",
+        "source": generate(system).source,
+        "settled": known,
+    }
+
+
+def _compiled(act: ActivationLike, task: str | Task, tokens: Lengths, source: str) -> ModuleType:
+    """The module with compiled loops, cached for this compiler and processor."""
+    from replicode.codegen.native import machine
+
+    def build() -> dict[str, Any]:
+        from replicode.codegen.fast import c_source, compiled
+        from replicode.theory.activation import activation
+        from replicode.theory.saddle import derive
+
+        system = derive(activation(act), task, tokens)
+        library = base64.b64encode(compiled(c_source(system))).decode()
+        return {"made_for": f"compiled {system.activation.text}, {tokens} tokens", "library": library}
+
+    return _accelerated(source, cached("fast", (*_key(act, task, tokens), machine()), build)["library"])
+
+
+@lru_cache(maxsize=32)
+def _loaded(source: str, name: str = "generated") -> ModuleType:
+    from replicode.codegen.loading import load_source
+
+    return load_source(source, f"replicode_{name}_{hashlib.sha256(source.encode()).hexdigest()[:16]}")
+
+
+@lru_cache(maxsize=32)
+def _accelerated(source: str, library: str) -> ModuleType:
+    from replicode.codegen.native import accelerated
+
+    module: ModuleType = accelerated(_loaded(source, "fast"), base64.b64decode(library))
+    return module

@@ -1,0 +1,189 @@
+"""What the verbs return: frozen values with one small protocol, importable so that they travel between processes.
+
+Every result has `ok`, `warnings`, `asked` (what was asked for), `version` (by which Replicode it was computed),
+`to_dict()` (the keys that `--json` prints), a short repr and a table for notebooks.
+"""
+
+from __future__ import annotations
+
+import html
+import numbers
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
+
+from replicode import __version__
+from replicode.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
+
+_LAST = ("warnings", "asked", "version")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result:
+    """The protocol; `warnings` say what is not to be trusted."""
+
+    headline: ClassVar[tuple[str, ...]] = ()
+    warnings: tuple[str, ...] = ()
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    version: str = __version__
+
+    @property
+    def ok(self) -> bool:
+        """Whether the result is to be trusted as it stands."""
+        return not self.warnings
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain dicts, lists and numbers, ready for JSON; what was asked comes last."""
+        return {name: plain(value) for name, value in self._fields().items()}
+
+    def shown(self) -> dict[str, Any]:
+        """What people read: the result without what they have just typed."""
+        return {name: value for name, value in self.to_dict().items() if name not in ("asked", "version")}
+
+    def _fields(self) -> dict[str, Any]:
+        own = [f.name for f in fields(self) if f.name not in _LAST]
+        return {name: getattr(self, name) for name in (*own, *_LAST)}
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={_short(getattr(self, name))}" for name in self.headline]
+        count = len(self.warnings)
+        told = [f"{count} warning{'s' * (count > 1)}"] if count else []
+        return f"{type(self).__name__}({', '.join([*shown, *told])})"
+
+    def _repr_html_(self) -> str:
+        rows = [f"<tr><th>{html.escape(n)}</th><td>{html.escape(_shown(v))}</td></tr>" for n, v in _flat(self)]
+        return f"<table>{''.join(rows)}</table>"
+
+
+def plain(value: Any) -> Any:
+    """Mappings as dicts, sequences as lists, NumPy's numbers as Python's; anything else as it is."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    item = getattr(value, "item", None)
+    return item() if isinstance(value, numbers.Number) and callable(item) else value
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)[:40]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} = {_shown(part)}" for name, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return "; ".join(_shown(part) for part in value)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)[:200]
+
+
+def _flat(result: Result) -> Iterator[tuple[str, Any]]:
+    """The rows of a table: everything that has a value."""
+    yield from ((name, value) for name, value in result.to_dict().items() if value not in (None, [], {}, ""))
+
+
+@dataclass(frozen=True, repr=False)
+class Solution(Result):
+    """A solved saddle point; `error` bounds the absolute error of test_risk, `errors` those of the other quantities."""
+
+    headline = ("test_risk", "error", "converged", "rs_stable")
+
+    test_risk: float
+    excess_risk: float
+    train_loss: float
+    energy: float
+    order_parameters: Mapping[str, float]
+    conjugates: Mapping[str, float]
+    converged: bool
+    iterations: int
+    residual: float
+    error: float
+    rs_stable: bool
+    replicon: float
+    jump_weight: float
+    folded_mass: float
+    method: str
+    bayes_risk: float | None
+    bayes_error: float | None = None
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+    def _asdict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return self._fields()
+
+    def _replace(self, **changes: Any) -> Self:
+        """The same solution with some fields changed."""
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields ready for JSON; beyond what a float holds, numbers are text with no digit that is not known."""
+        return self._told(FLOAT_DIGITS)
+
+    def shown(self) -> dict[str, Any]:
+        """What people read; text as soon as there are more digits than double precision is good for."""
+        return {name: value for name, value in self._told(DOUBLE_DIGITS).items() if name not in ("asked", "version")}
+
+    def _told(self, most: int) -> dict[str, Any]:
+        found, digits = super().to_dict(), self.asked.get("digits") or 0
+        if digits <= most:
+            return found
+        from replicode.precise import as_texts
+
+        return as_texts(found, digits)
+
+
+@dataclass(frozen=True, repr=False)
+class Report(Result):
+    """Theory against trained attention, quantity by quantity, with a verdict and the power it had."""
+
+    headline = ("verdict", "p_value", "dim", "seeds")
+
+    theory: Mapping[str, float | None]
+    trained: Mapping[str, Mapping[str, float | None]]
+    dim: int
+    dims: tuple[int, ...]
+    seeds: int
+    failures: int
+    verdict: str
+    p_value: float | None
+    power: float | None
+    seeds_needed: int | None
+    bayes_risk: float | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether training agrees with a theory that itself is to be trusted."""
+        return self.verdict == "agrees" and not self.warnings
+
+
+@dataclass(frozen=True, repr=False)
+class CheckResult(Result, Mapping[str, Any]):
+    """What `check` found, by name, and as a mapping of the same names."""
+
+    headline = ("activation",)
+
+    found: Mapping[str, Any]
+
+    @property
+    def activation(self) -> str:
+        """The activation that was checked."""
+        return str(self.found["activation"])
+
+    @property
+    def ok(self) -> bool:
+        """Whether no property failed."""
+        return "failed" not in self.found["properties"].values()
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that was found, ready for JSON."""
+        last = {name: plain(getattr(self, name)) for name in _LAST}
+        return {**plain(self.found), **last}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.to_dict()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_dict())
+
+    def __len__(self) -> int:
+        return len(self.to_dict())

@@ -1,0 +1,1 @@
+"""The verbs in Python, one file each; `replicode.commands` has their command lines."""

@@ -1,0 +1,117 @@
+"""`solve`: the saddle point of an activation at one point, beside the Bayes-optimal risk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, Accuracy, accuracy, one_of, point
+from replicode.asked import asked
+from replicode.cache import cached
+from replicode.content import task_content
+from replicode.modules import call, module_for
+from replicode.results import Solution
+from replicode.theory.errors import Refusal
+from replicode.theory.lengths import Tokens, lengths
+from replicode.theory.limits import given_parameters
+
+if TYPE_CHECKING:
+    from replicode.theory.activation import ActivationLike
+    from replicode.theory.task import Task
+
+USUAL_DIGITS = 8
+BAYES_DIGITS = 6
+BAYES_WORST = 1e-3
+BAYES_TOKENS = 4
+
+
+def solve(
+    act: ActivationLike,
+    *,
+    task: str | Task = "spiked",
+    tokens: Tokens,
+    alpha: float,
+    nu: float,
+    noise: float = 0.0,
+    lambda_k: float = 1.0,
+    lambda_v: float = 1.0,
+    digits: int | None = None,
+    init: str = "informed",
+    backend: str = "numpy",
+    bayes: bool = True,
+    parameters: Mapping[str, float] | None = None,
+    **more: float,
+) -> Solution:
+    """Solve the saddle-point equations; the Solution carries its error, its warnings and the Bayes-optimal risk.
+
+    Without `digits` eight are aimed at, and three will do: the error says how many were reached.
+    `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
+    The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
+    """
+    goal, law = accuracy(digits, USUAL_DIGITS, MOST_DIGITS), lengths(tokens)
+    at = point(alpha, nu, noise, lambda_k, lambda_v)
+    options = {
+        "digits": goal.digits,
+        "init": one_of("init", init, INITS),
+        "backend": one_of("backend", backend, BACKENDS),
+    }
+    module, values = module_for(act, task, law, backend, given_parameters(parameters, more))
+    if goal.digits is not None and goal.digits > DOUBLE_DIGITS:
+        from replicode.precise import precise_solution
+
+        fields = precise_solution((act, task, law), module, at, init, values, goal.digits)
+    else:
+        fields = call(module, "solve", **at, init=init, tol=goal.aim, **values)._asdict()
+    fields["warnings"] = owed(fields["warnings"], fields["error"], goal)
+    solution = Solution(**fields, asked=asked(act, task, law, values, **at, **options))
+    if not bayes or _slow_bayes(module):
+        return solution
+    return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"]))
+
+
+def owed(warnings: tuple[str, ...], error: float, goal: Accuracy) -> tuple[str, ...]:
+    """The warnings without the one about the bound, where the bound is within what was owed."""
+    return tuple(w for w in warnings if not w.startswith("error:")) if error <= goal.worst else warnings
+
+
+def _slow_bayes(module: ModuleType) -> bool:
+    """Whether the Bayes-optimal risk takes minutes: weights that couple the scores of many tokens."""
+    return module.LOCATION in ("ranked", "normalised") and max(k.tokens for k in module.KERNELS) > BAYES_TOKENS
+
+
+def bayes_reference(
+    task: str | Task, tokens: Tokens, alpha: float, nu: float, noise: float
+) -> tuple[float, float] | None:
+    """The Bayes-optimal test risk and its error, from the cache when it is there; None where it is refused."""
+    law = lengths(tokens)
+
+    def build() -> dict[str, Any]:
+        from replicode.verbs.bayes import bayes
+
+        try:
+            found = bayes(task=task, tokens=law, nu=nu, alpha=alpha, noise=noise, digits=BAYES_DIGITS)
+        except Refusal as refusal:
+            return {"made_for": f"Bayes-optimal risk, refused: {refusal}", "risk": None, "error": None}
+        trusted = found.converged and math.isfinite(found.test_risk) and found.error < BAYES_WORST
+        return {
+            "made_for": f"Bayes-optimal risk, {law} tokens, alpha = {alpha:g}, nu = {nu:g}",
+            "risk": found.test_risk if trusted else None,
+            "error": found.error,
+        }
+
+    key = task_content(task), repr(law), float(alpha), float(nu), float(noise), BAYES_DIGITS
+    found = cached("bayes", key, build)
+    return None if found["risk"] is None else (float(found["risk"]), float(found["error"]))
+
+
+def _beside_bayes(solution: Solution, reference: tuple[float, float] | None) -> Solution:
+    """The solution with the Bayes-optimal risk and its error, and a warning where it claims to beat it."""
+    if reference is None:
+        return solution
+    risk, error = reference
+    warnings = solution.warnings
+    if float(solution.test_risk) + float(solution.error) < risk - error:
+        warnings = (*warnings, f"below the Bayes-optimal risk {risk:.6g}: no estimator is, the solution is spurious")
+    return solution._replace(bayes_risk=risk, bayes_error=error, warnings=warnings)
