@@ -16,6 +16,7 @@ from replicode.verbs.solve import solve
 
 if TYPE_CHECKING:
     from replicode.theory.activation import ActivationLike
+    from replicode.theory.model import Model
     from replicode.theory.task import Task
 
 LEAST_DIM, LEAST_SEEDS = 40, 2
@@ -36,6 +37,7 @@ def validate(
     dim: int = 400,
     seeds: int = 40,
     progress: Callable[[int, int, str], None] | None = None,
+    model: Model | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Report:
@@ -48,6 +50,7 @@ def validate(
     given, law = given_parameters(parameters, more), lengths(tokens)
     import numpy as np
 
+    from replicode.theory.model import DEFAULT_MODEL
     from replicode.validation.controls import controls_of
     from replicode.validation.cost import check_cost
     from replicode.validation.experiment import report, run
@@ -56,9 +59,10 @@ def validate(
     from replicode.validation.module import GeneratedAttention
 
     check_cost(law, at["alpha"], (dim // 4, dim // 2, dim), seeds)
-    solution = solve(act, task=task, tokens=law, digits=digits, init=init, parameters=given, **at)
-    module, values = module_for(act, task, law, given=given)
-    attention = GeneratedAttention(module, at["nu"], at["noise"], np.array([values[p] for p in module.PARAMETERS]))
+    solution = solve(act, task=task, tokens=law, digits=digits, init=init, model=model, parameters=given, **at)
+    module, values = module_for(act, task, law, given=given, model=model)
+    params = np.array([values[p] for p in module.PARAMETERS])
+    attention = GeneratedAttention(module, at["nu"], at["noise"], params, model or DEFAULT_MODEL)
     content = (training_source(), module.METADATA["signature"], sorted(values.items()), at, init)
     experiment = run(
         attention.setting(at["alpha"]),
@@ -78,5 +82,5 @@ def validate(
     found: dict[str, Any] = report(theory, experiment, {q: errors[q] for q in QUANTITIES})
     found["dims"] = tuple(found["dims"])
     found["warnings"] = (*solution.warnings, *found["warnings"])
-    question = asked(act, task, law, values, **at, **options, dim=dim, seeds=seeds)
+    question = asked(act, task, law, values, model, **at, **options, dim=dim, seeds=seeds)
     return Report(**found, bayes_risk=solution.bayes_risk, asked=question)
