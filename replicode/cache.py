@@ -32,6 +32,7 @@ FOLDER_MODE = 0o700
 RUN_ON = ("sympy", "numpy", "scipy", "mpmath")
 ENTRIES = f"*-{'[0-9a-f]' * 64}.json"
 PARTIAL = "entry-*.partial"
+TRAINED = f"trained-{'[0-9a-f]' * 64}.jsonl"  # the trainings of `validate`, one line each
 ABANDONED = 86400.0  # seconds after which a partial file has no writer any more
 
 
@@ -149,7 +150,7 @@ def _make_folder(folder: Path) -> None:
 def _trim(folder: Path) -> None:
     """Drop what a killed process left half written, and the entries used longest ago beyond the size allowed."""
     left = MOST_BYTES
-    for _, size, path in sorted(_files(folder, ENTRIES), reverse=True):
+    for _, size, path in sorted([*_files(folder, ENTRIES), *_files(folder, TRAINED)], reverse=True):
         left -= size
         if left < 0:
             path.unlink(missing_ok=True)
@@ -180,7 +181,7 @@ def entries() -> list[dict[str, Any]]:
 
 def clear() -> int:
     """Remove every entry; returns how many there were."""
-    paths = [path for pattern in (ENTRIES, PARTIAL) for _, _, path in _files(cache_folder(), pattern)]
+    paths = [path for pattern in (ENTRIES, TRAINED, PARTIAL) for _, _, path in _files(cache_folder(), pattern)]
     for path in paths:
         path.unlink(missing_ok=True)
     return len(paths)

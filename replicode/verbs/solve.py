@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, Accuracy, accuracy, one_of, point
+from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, check_digits, one_of, point
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import task_content
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from replicode.theory.activation import ActivationLike
     from replicode.theory.task import Task
 
-USUAL_DIGITS = 8
 BAYES_DIGITS = 6
 BAYES_WORST = 1e-3
 BAYES_TOKENS = 4
@@ -46,34 +45,29 @@ def solve(
 ) -> Solution:
     """Solve the saddle-point equations; the Solution carries its error, its warnings and the Bayes-optimal risk.
 
-    Without `digits` eight are aimed at, and three will do: the error says how many were reached.
+    Without `digits` it is what a few seconds give, and three digits will do: the error says what was reached.
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
-    goal, law = accuracy(digits, USUAL_DIGITS, MOST_DIGITS), lengths(tokens)
+    tolerance = None if digits is None else check_digits(digits, MOST_DIGITS)
+    wanted, law = None if digits is None else int(digits), lengths(tokens)
     at = point(alpha, nu, noise, lambda_k, lambda_v)
     options = {
-        "digits": goal.digits,
+        "digits": wanted,
         "init": one_of("init", init, INITS),
         "backend": one_of("backend", backend, BACKENDS),
     }
     module, values = module_for(act, task, law, backend, given_parameters(parameters, more))
-    if goal.digits is not None and goal.digits > DOUBLE_DIGITS:
+    if wanted is not None and wanted > DOUBLE_DIGITS:
         from replicode.precise import precise_solution
 
-        fields = precise_solution((act, task, law), module, at, init, values, goal.digits)
+        fields = precise_solution((act, task, law), module, at, init, values, wanted)
     else:
-        fields = call(module, "solve", **at, init=init, tol=goal.aim, **values)._asdict()
-    fields["warnings"] = owed(fields["warnings"], fields["error"], goal)
+        fields = call(module, "solve", **at, init=init, tol=tolerance, **values)._asdict()
     solution = Solution(**fields, asked=asked(act, task, law, values, **at, **options))
     if not bayes or _slow_bayes(module):
         return solution
     return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"]))
-
-
-def owed(warnings: tuple[str, ...], error: float, goal: Accuracy) -> tuple[str, ...]:
-    """The warnings without the one about the bound, where the bound is within what was owed."""
-    return tuple(w for w in warnings if not w.startswith("error:")) if error <= goal.worst else warnings
 
 
 def _slow_bayes(module: ModuleType) -> bool:

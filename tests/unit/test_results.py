@@ -145,15 +145,14 @@ def test_arguments_of_another_kind_are_refused_by_name(given, named):
         rc.solve(arguments.pop("act"), **arguments)
 
 
-def test_without_digits_three_will_do(monkeypatch):
-    module, point = module_of("linear", tokens=1), LAW | {"digits": None, "bayes": False}
+def test_without_digits_the_module_decides(monkeypatch):
+    module, tolerances = module_of("linear", tokens=1), []
     real = module.solve(4, 2, noise=0.3, tol=1e-3)
-    for error, trusted in ((9e-4, True), (2e-3, False)):
-        told = real._replace(error=error, warnings=(f"error: the bound {error} is above the 1e-08 asked for",))
-        monkeypatch.setattr(module, "solve", lambda *_, told=told, **__: told)
-        found = rc.solve("linear", **point)
-        assert found.ok is trusted and found.asked["digits"] is None
-        assert not rc.solve("linear", **point | {"digits": 8}).ok
+    monkeypatch.setattr(module, "solve", lambda *_, tol, **__: tolerances.append(tol) or real)
+    for digits in (None, 8):
+        found = rc.solve("linear", **LAW | {"digits": digits, "bayes": False})
+        assert found.asked["digits"] == digits
+    assert tolerances == [None, 1e-8]
 
 
 def test_a_missing_parameter_is_found_before_any_derivation(monkeypatch, tmp_path):
