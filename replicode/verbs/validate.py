@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.arguments import INITS, check_digits, one_of, point
 from replicode.asked import asked
-from replicode.cache import cache_folder, cache_key
+from replicode.cache import lines_file
 from replicode.modules import module_for
 from replicode.results import Report
 from replicode.theory.lengths import Tokens, lengths
@@ -74,7 +74,7 @@ def validate(
         seeds,
         progress=progress,
         controls=controls_of(attention),
-        kept=Kept(cache_folder() / f"trained-{cache_key('trained', *content)}.jsonl"),
+        kept=Kept(lines_file("trained", *content)),
     )
     fields = solution._asdict() | dict(solution.order_parameters)
     theory = {q: float(fields[q]) for q in QUANTITIES}
