@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, Accuracy, accuracy, one_of, point
+from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, accuracy, one_of, point
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import task_content
@@ -46,7 +46,7 @@ def solve(
 ) -> Solution:
     """Solve the saddle-point equations; the Solution carries its error, its warnings and the Bayes-optimal risk.
 
-    Without `digits` eight are aimed at, and three will do: the error says how many were reached.
+    Without `digits` eight are aimed at for a few seconds, and three will do: the error says how many were reached.
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
@@ -63,17 +63,12 @@ def solve(
 
         fields = precise_solution((act, task, law), module, at, init, values, goal.digits)
     else:
-        fields = call(module, "solve", **at, init=init, tol=goal.aim, **values)._asdict()
-    fields["warnings"] = owed(fields["warnings"], fields["error"], goal)
+        tol = None if goal.digits is None else goal.aim
+        fields = call(module, "solve", **at, init=init, tol=tol, **values)._asdict()
     solution = Solution(**fields, asked=asked(act, task, law, values, **at, **options))
     if not bayes or _slow_bayes(module):
         return solution
     return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"]))
-
-
-def owed(warnings: tuple[str, ...], error: float, goal: Accuracy) -> tuple[str, ...]:
-    """The warnings without the one about the bound, where the bound is within what was owed."""
-    return tuple(w for w in warnings if not w.startswith("error:")) if error <= goal.worst else warnings
 
 
 def _slow_bayes(module: ModuleType) -> bool:

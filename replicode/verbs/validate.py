@@ -12,7 +12,7 @@ from replicode.modules import module_for
 from replicode.results import Report
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters, whole_number
-from replicode.verbs.solve import owed, solve
+from replicode.verbs.solve import solve
 
 if TYPE_CHECKING:
     from replicode.theory.activation import ActivationLike
@@ -56,8 +56,7 @@ def validate(
     from replicode.validation.module import GeneratedAttention
 
     check_cost(law, at["alpha"], (dim // 4, dim // 2, dim), seeds)
-    wanted = goal.digits or USUAL_DIGITS
-    solution = solve(act, task=task, tokens=law, digits=wanted, init=init, parameters=given, **at)
+    solution = solve(act, task=task, tokens=law, digits=goal.digits, init=init, parameters=given, **at)
     module, values = module_for(act, task, law, given=given)
     attention = GeneratedAttention(module, at["nu"], at["noise"], np.array([values[p] for p in module.PARAMETERS]))
     content = (training_source(), module.METADATA["signature"], sorted(values.items()), at, init)
@@ -78,6 +77,6 @@ def validate(
     errors = {**solution.errors, "test_risk": solution.error}
     found: dict[str, Any] = report(theory, experiment, {q: errors[q] for q in QUANTITIES})
     found["dims"] = tuple(found["dims"])
-    found["warnings"] = (*owed(solution.warnings, solution.error, goal), *found["warnings"])
+    found["warnings"] = (*solution.warnings, *found["warnings"])
     question = asked(act, task, law, values, **at, **options, dim=dim, seeds=seeds)
     return Report(**found, bayes_risk=solution.bayes_risk, asked=question)
