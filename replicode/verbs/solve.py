@@ -47,7 +47,7 @@ def solve(
 ) -> Solution:
     """Solve the saddle-point equations; the Solution carries its error, its warnings and the Bayes-optimal risk.
 
-    Without `digits` it is what a few seconds give, and three digits will do: the error says what was reached.
+    Without `digits` eight are aimed at for a few seconds, and three will do: the error says how many were reached.
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
     `model` says what is learned where that is not the default, a square loss on noisy values of the hidden token.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
