@@ -22,19 +22,19 @@ lint: .venv/.test
 	$(BIN)/mypy
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not full"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not full"
 
 test-full: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 bench: .venv/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks
 
 # Attention trained at the paper's size, two processes of one thread each; what is done is kept in paper/.
 paper-table: .venv/.plot
-	OMP_NUM_THREADS=1 $(BIN)/python -m replicode.validation.paper paper --part 2/2 & \
-	OMP_NUM_THREADS=1 $(BIN)/python -m replicode.validation.paper paper --part 1/2 && wait $$!
-	OMP_NUM_THREADS=1 $(BIN)/python -m replicode.validation.paper paper
+	$(BIN)/python -m replicode.validation.paper paper --part 2/2 & \
+	$(BIN)/python -m replicode.validation.paper paper --part 1/2 && wait $$!
+	$(BIN)/python -m replicode.validation.paper paper
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -29,5 +29,5 @@ def table(header, rows):
     print("| " + " | ".join(header) + " |")
     print("|" + "---|" * len(header))
     for row in rows:
-        print("| " + " | ".join(str(cell) for cell in row) + " |")
+        print("| " + " | ".join(str(cell) for cell in row) + " |", flush=True)
     print(flush=True)

@@ -19,6 +19,7 @@ from replicode.codegen.bayes_coupled import SCRAMBLES, CoupledChannel
 from replicode.codegen.bayes_label import Overlaps
 from replicode.codegen.bayes_own import OwnChannel
 from replicode.codegen.bayes_rates import Evaluator, Rates, TooFine
+from replicode.codegen.threads import one_thread
 from replicode.theory.bayes import BayesSystem, entropy_of
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import ALPHA, NOISE
@@ -78,6 +79,7 @@ class BayesChannel:
         entropy = system.free_entropy.xreplace({entropy_of(system.model): LOG_Z}).subs({b.q: 1 - b.V for b in blocks})
         self.entropy = compiled(sp.expand(entropy), (ALPHA, *[b.V for b in blocks], *[b.qh for b in blocks], LOG_Z))
         self.risk = compiled(system.risk, (A, values.q, NOISE))
+        self.noise_risk = float(compiled(system.model.noise_risk(), (NOISE,))(noise))
         self.told_V_v = compiled(system.revealed.V_v, (ALPHA, NOISE))
         self.contraction = compiled(system.revealed.contraction, (ALPHA,))
 
@@ -137,6 +139,7 @@ class _Search:
         return float(self.channel.risk(1.0, self.channel.overlaps(known).q_v, self.channel.noise))
 
 
+@one_thread()
 def branches(channel: BayesChannel, alpha: float, tolerance: float) -> tuple[Branch, ...]:
     """The fixed points from an informed and an uninformed start; one suffices where both lead to the same.
 

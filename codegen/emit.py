@@ -39,7 +39,6 @@ from replicode.theory.model import (
     NOISE,
     NU,
     ORDER_PARAMETERS,
-    F,
     Model,
     Y,
 )
@@ -48,7 +47,6 @@ from replicode.theory.population import (
     BIAS_IDLE,
     CHI_EPS,
     CHI_IDLE,
-    CROSS_OVERLAPS,
     SIGMA_EPS,
     SIGMA_IDLE,
     A,
@@ -56,7 +54,7 @@ from replicode.theory.population import (
     PopulationRisk,
     population_risk,
 )
-from replicode.theory.saddle import HIDDEN, IDLE, ChannelAverage, SaddleSystem, conjugate_of, rate_symbol
+from replicode.theory.saddle import HIDDEN, IDLE, ChannelAverage, SaddleSystem, rate_symbol
 from replicode.theory.stability import responses_of, stability_matrix
 from replicode.theory.tokens import Definition, OuterProducts
 
@@ -71,6 +69,7 @@ RUNTIME = (
     "channel",
     "proxfree",
     "rows",
+    "onsets",
     "folds",
     "gaps",
     "mixture",
@@ -295,19 +294,13 @@ def _metadata(system: SaddleSystem, signature: str) -> str:
             f"DEFAULTS: dict[str, float] = {values!r}",
             f"SHIFT_INVARIANT = {found.shift_invariant}",
             f"ELEMENTWISE = {found.elementwise}",
-            f"EVEN_LOSS = {_even_loss(system)}",
+            f"EVEN_LOSS = {system.even}",
             f"MOMENTS = {len(channel_monomials(system)[0])}",
             f"LOCATION = {system.location.kind!r}",
             f"HARD_LIMIT = {system.location.hard}",
             f"SMOOTH_PATHS = {derivable(system)}",
         ]
     )
-
-
-def _even_loss(system: SaddleSystem) -> bool:
-    """Whether (w_z, y) -> -(w_z, y) changes nothing; the activation does not see them."""
-    loss = system.model.loss
-    return bool(sp.expand(loss - loss.xreplace({Y: -Y, F: -F})) == 0)
 
 
 def _function(name: str, arguments: str, doc: str, body: Iterable[str]) -> str:
@@ -545,10 +538,7 @@ def _moment(monomial: sp.Expr, where: Mapping[sp.Symbol, tuple[str, int]]) -> st
 
 def _conjugates(system: SaddleSystem) -> str:
     body = _unpacked([rate_symbol(t).name for t in ORDER_PARAMETERS], "rates")
-    solved = {}
-    for theta in ORDER_PARAMETERS:
-        (solved[conjugate_of(theta)],) = sp.solve(system.gradient[theta], conjugate_of(theta))
-    body += [f"{c} = {numpy_source(solved[c])}" for c in CONJUGATES]
+    body += [f"{c} = {numpy_source(e)}" for c, e in system.conjugate_update.items()]
     body.append(f"return np.array([{', '.join(c.name for c in CONJUGATES)}])")
     return _function("conjugates_from_rates", "rates, alpha", "conjugates at which f is stationary in m, q, V", body)
 
@@ -661,10 +651,9 @@ def _stability_matrix(model: Model) -> str:
 
 
 def _population(risk: PopulationRisk) -> str:
-    m_v, q_v = ORDER_PARAMETERS[3], ORDER_PARAMETERS[4]
-    best = sp.solve(sp.diff(risk.on_manifold.subs(q_v, m_v**2), m_v), m_v)[0]
+    best = risk.best_value_overlap
     score = (risk.score_mean, risk.score_variance, risk.idle_score_variance)
-    given = bool(CHI_STAR in risk.score_mean.free_symbols)
+    given = not risk.gaussian
     functions = [
         _function(
             "risk_on_manifold",
@@ -686,7 +675,7 @@ def _population(risk: PopulationRisk) -> str:
 
 
 def _overlap_risk(risk: PopulationRisk, given: bool) -> str:
-    names = [s.name for s in (*(ORDER_PARAMETERS[i] for i in (0, 1, 3, 4)), *CROSS_OVERLAPS)]
+    names = [s.name for s in (*risk.model.overlaps, *risk.model.cross_overlaps)]
     body = [
         *_unpacked(names, "overlaps"),
         f"{CHI_EPS}, {CHI_IDLE} = chi[0], chi[1:]",

@@ -18,6 +18,7 @@ from scipy import optimize
 from replicode.codegen.averages import Array, Evaluator, Law, compiled
 from replicode.codegen.hardmax import HardEvaluator
 from replicode.codegen.sampled import SampledAverages
+from replicode.codegen.threads import one_thread
 from replicode.theory.activation import Activation
 from replicode.theory.errors import Refusal
 from replicode.theory.lengths import Lengths
@@ -107,6 +108,7 @@ class BayesGain:
     error: float
 
 
+@one_thread()
 def bayes_gain(setting: Task, nu: float, lengths: Lengths) -> BayesGain:
     """1 + noise^2 minus the Bayes risk; its Nishimori twin E[sum p^2] is computed too and counted in the error."""
     if np.isinf(nu):
@@ -221,6 +223,7 @@ class _Search:
         return better if -found.fun > self.gain(z, COARSE) + 1e-12 else z
 
 
+@one_thread()
 def best(averages: Averages, free: Sequence[str], fixed: Mapping[str, float]) -> Optimum:
     """The optimum over m_k, q_k >= m_k^2 and the free parameters."""
     search = _Search(averages, free, fixed)

@@ -22,12 +22,13 @@ from mpmath import mpf
 
 from replicode.codegen.lower import lower, parameter_symbol
 from replicode.codegen.precise_kernel import Number, Numbers, Outers, Program, double_arrays
+from replicode.codegen.runtime.linear import weighted_sum
 from replicode.theory.errors import Refusal
 from replicode.theory.gaussian import FieldLaw
-from replicode.theory.model import ALPHA, BLOCKS, CONJUGATES, LAMBDAS, NOISE, NU, ORDER_PARAMETERS, V, Y
+from replicode.theory.model import ALPHA, NOISE, NU, Model, Y
 from replicode.theory.nodes import L
 from replicode.theory.population import A, B, population_risk
-from replicode.theory.saddle import ENVELOPE, HIDDEN, IDLE, SaddleSystem, conjugate_of, rate_symbol
+from replicode.theory.saddle import SaddleSystem, envelope_of, rate_symbol
 
 LARGEST_DIMENSION = 3
 LARGEST_NODES = 2_000_000
@@ -157,21 +158,21 @@ class PreciseSystem:
     @cached_property
     def _closed(self) -> dict[str, Callable[..., Any]]:
         """The maps that need no integral."""
-        system, order, rates = self.system, [*ORDER_PARAMETERS], [rate_symbol(t) for t in ORDER_PARAMETERS]
-        solved = {c: sp.solve(system.gradient[t], c)[0] for t in ORDER_PARAMETERS for c in [conjugate_of(t)]}
-        lambdas = [LAMBDAS[b] for b in BLOCKS]
+        system, model = self.system, self.system.model
+        order, conjugates, rates = model.order_parameters, model.conjugates, map(rate_symbol, model.order_parameters)
+        lambdas = [model.scores.strength, model.values.strength]
         envelope = sp.Symbol("envelope", real=True)
-        energy = system.free_energy.xreplace({ENVELOPE: envelope})
-        risk = population_risk(system.task, system.model)
+        energy = system.free_energy.xreplace({envelope_of(model): envelope})
+        risk = population_risk(system.task, model)
         names = [sp.Symbol(p, real=True) for p in system.activation.parameters]
         row_sum = system.properties.row_sum
         total = sp.S.Zero if row_sum is None else row_sum.xreplace({L: sp.Integer(self.tokens)})
         tables: dict[str, tuple[list[sp.Symbol], Any]] = {
             "coefficients": ([*order, NU, NOISE], self.coefficients),
-            "conjugates": ([*rates, ALPHA], [solved[c] for c in CONJUGATES]),
-            "prior": ([*CONJUGATES, *lambdas], [system.prior_update[t] for t in ORDER_PARAMETERS]),
-            "energy": ([*order, *CONJUGATES, ALPHA, *lambdas, envelope], energy),
-            "risk": ([ORDER_PARAMETERS[3], ORDER_PARAMETERS[4], NOISE, A, B], risk.on_manifold),
+            "conjugates": ([*rates, ALPHA], [*system.conjugate_update.values()]),
+            "prior": ([*conjugates, *lambdas], [system.prior_update[t] for t in order]),
+            "energy": ([*order, *conjugates, ALPHA, *lambdas, envelope], energy),
+            "risk": ([model.values.m, model.values.q, NOISE, A, B], risk.on_manifold),
             "hidden": ([*order, NU, NOISE], _law_entries(system.hidden_law)),
             "idle": ([*order, NU, NOISE], _law_entries(system.idle_law)),
             "row_sum": (names, total),
@@ -238,15 +239,13 @@ class PreciseSystem:
         tau = p.sum_of([u, p.product_of([rate, p.dot(span, slope)])])
         return tau, p.sum_of(["1", p.product_of([rate, p.bilinear(curvature, span, span)])])
 
-    @staticmethod
-    def _moment(p: Program, kind: str, monomial: sp.Expr, fields: tuple[Any, ...]) -> str:
+    def _moment(self, p: Program, kind: str, monomial: sp.Expr, fields: tuple[Any, ...]) -> str:
         """A monomial in the fields of the hidden token, or summed over the idle ones."""
-        w_chi, w_z, g_chi, g_z, y = fields
-        token, places = (HIDDEN, range(1)) if kind == "hidden" else (IDLE, range(1, len(w_chi)))
-        terms = []
-        for l in places:
-            names = {token.w["k"]: w_chi[l], token.w["v"]: w_z[l], token.g["k"]: g_chi[l], token.g["v"]: g_z[l], Y: y}
-            terms.append(p.value(monomial, names))
+        *rows, y = fields
+        model, hidden = self.system.model, kind == "hidden"
+        token, places = (model.hidden, range(1)) if hidden else (model.idle, range(1, self.tokens))
+        symbols = (*token.w.values(), *token.g.values())
+        terms = [p.value(monomial, {s: row[l] for s, row in zip(symbols, rows, strict=True)} | {Y: y}) for l in places]
         return p.sum_of(terms)
 
     @property
@@ -258,7 +257,7 @@ class PreciseSystem:
     @property
     def _scalar_names(self) -> dict[sp.Symbol, str]:
         names = enumerate(self.system.activation.parameters)
-        return {V["v"]: "V_v"} | {parameter_symbol(n): f"parameter{i}" for i, n in names}
+        return {self.system.model.values.V: "V_v"} | {parameter_symbol(n): f"parameter{i}" for i, n in names}
 
     @property
     def _fixed_names(self) -> list[str]:
@@ -273,7 +272,9 @@ class PreciseSystem:
 
     def _fixed(self, frame: Frame, order: Vector, at: Physics) -> Vector:
         """The numbers of `_fixed_names`, in their order."""
-        values = [order[2], order[5], *(at.parameters[n] for n in self.system.activation.parameters)]
+        model = self.system.model
+        values = [order[model.index(b.V)] for b in (model.scores, model.values)]
+        values += [at.parameters[n] for n in self.system.activation.parameters]
         values += [*frame.mean, *frame.origin]
         return values + [e for rows in (frame.factor, frame.span, frame.values) for row in rows for e in row]
 
@@ -292,7 +293,8 @@ class PreciseSystem:
         mass, *moments, strain, loss, train = (grid.cell * self.numbers.read(s) for s in sums)
         coefficients = self._closed["coefficients"](*order, at.nu, at.noise)
         rates = [mpmath.fsum(c * m for c, m in zip(row, moments)) for row in coefficients]
-        return Averages(rates, order[2] * strain / 2 + loss, train, mass)
+        V_k = order[self.system.model.index(self.system.model.scores.V)]
+        return Averages(rates, V_k * strain / 2 + loss, train, mass)
 
     def nodes(self, grid: Grid) -> Iterable[tuple[Any, ...]]:
         """The nodes one by one, or all at once as arrays."""
@@ -337,7 +339,9 @@ class PreciseSystem:
             sums = self._sigma_moments(real(mpf(1)), given, ((i,) for i in range(-count, count + 1)))
             now = [step * self.numbers.read(s) / mpmath.sqrt(2 * mpmath.pi) for s in sums]
             if before and max(abs(a - b) for a, b in zip(now, before)) < mpf(10) ** (-digits - 1):
-                return mpf(self._closed["risk"](order[3], order[4], at.noise, *now))
+                values = self.system.model.values
+                m_v, q_v = (order[self.system.model.index(s)] for s in (values.m, values.q))
+                return mpf(self._closed["risk"](m_v, q_v, at.noise, *now))
             before = now
         raise Refusal(f"digits: the population averages do not settle to {digits} digits")
 
@@ -360,13 +364,14 @@ def _centred_columns(rows: list[Vector], shift: bool) -> list[Vector]:
 def _moments(system: SaddleSystem) -> tuple[list[tuple[str, sp.Expr]], list[list[sp.Expr]]]:
     """The monomials in the fields that all the rates are made of, and their coefficients rate by rate."""
     found: dict[tuple[str, sp.Expr], list[sp.Expr]] = {}
-    for row, theta in enumerate(ORDER_PARAMETERS):
+    model = system.model
+    for row, theta in enumerate(model.order_parameters):
         average = system.channel[theta]
-        for kind, token, expr in (("hidden", HIDDEN, average.hidden), ("idle", IDLE, average.idle)):
+        for kind, token, expr in (("hidden", model.hidden, average.hidden), ("idle", model.idle, average.idle)):
             fields = [*token.w.values(), *token.g.values(), Y]
             for powers, coefficient in sp.Poly(expr, *fields).terms():
                 monomial = sp.Mul(*(f**n for f, n in zip(fields, powers)))
-                found.setdefault((kind, monomial), [sp.S.Zero] * len(ORDER_PARAMETERS))[row] += coefficient
+                found.setdefault((kind, monomial), [sp.S.Zero] * len(model.order_parameters))[row] += coefficient
     kept = {key: column for key, column in found.items() if any(c != 0 for c in column)}
     return list(kept), [list(row) for row in zip(*kept.values())]
 
@@ -403,8 +408,8 @@ class Scout:
             u = self.center + self.scale * 0.5 * grid.spacing * grid.indices[0]
             weights = self.double.node_weights(self.order, self.physics, grid)
             weights /= weights.sum()
-            self.center = float(u @ weights)
-            self.scale = float(np.sqrt((u - self.center) ** 2 @ weights))
+            self.center = float(weighted_sum(u, weights))
+            self.scale = float(np.sqrt(weighted_sum((u - self.center) ** 2, weights)))
 
     def grid(self, spacing: float, digits: float, shift: float = 0.0) -> Grid:
         """The nodes whose weight is above 10^-digits, found by looking at ever more distant scores."""
@@ -464,15 +469,17 @@ class Scout:
 
         By differences of fourth order.
         """
-        grid = self.grid(COARSE, DOUBLE)
+        grid, model = self.grid(COARSE, DOUBLE), self.double.system.model
         matrix = mpmath.zeros(2 * len(self.order) + 1, len(self.order))
-        for i in range(0 if self.score else 3, 6):
-            m, q, v = self.order[i // 3 * 3 : i // 3 * 3 + 3]
-            step = 3 * (mpmath.sqrt(q - m * m), q - m * m, v)[i % 3] / 1000
-            moved = {n: self._moved(grid, i, n * step) for n in (-2, -1, 1, 2)}
-            for j in range(matrix.rows):
-                rise = 8 * (moved[1][j] - moved[-1][j]) - (moved[2][j] - moved[-2][j])
-                matrix[j, i] = rise / (12 * step)
+        for block in model.blocks if self.score else (model.values,):
+            places = [model.index(s) for s in (block.m, block.q, block.V)]
+            m, q, v = (self.order[i] for i in places)
+            for i, size in zip(places, (mpmath.sqrt(q - m * m), q - m * m, v), strict=True):
+                step = 3 * size / 1000
+                moved = {n: self._moved(grid, i, n * step) for n in (-2, -1, 1, 2)}
+                for j in range(matrix.rows):
+                    rise = 8 * (moved[1][j] - moved[-1][j]) - (moved[2][j] - moved[-2][j])
+                    matrix[j, i] = rise / (12 * step)
         return matrix
 
     def newton_matrix(self) -> mpmath.matrix:
@@ -529,7 +536,7 @@ class PreciseSolver:
 
     def _step(self, order: Vector, grid: Grid) -> tuple[Vector, Vector, Averages]:
         """The Newton step at a point, with the conjugates and averages there."""
-        averages = self.precise.averages(_inside(order, self.digits), self.physics, grid)
+        averages = self.precise.averages(_inside(order, self.digits, self.precise.system.model), self.physics, grid)
         conjugates = self.precise.conjugates(averages, self.physics)
         image = self.precise.image(conjugates, self.physics)
         self.evaluations += 1
@@ -596,19 +603,27 @@ class PreciseSolver:
         )
 
     def _risk(self, order: Vector) -> mpf:
-        return self.precise.test_risk(_inside(order, self.digits), self.physics, self.digits + 2)
+        return self.precise.test_risk(
+            _inside(order, self.digits, self.precise.system.model), self.physics, self.digits + 2
+        )
 
     def _risk_slopes(self, order: Vector) -> Vector:
         """d test_risk / d order, to a few digits."""
         step = mpf(10) ** (-self.digits // 3)
         base = self._risk(order)
-        return [(self._risk([x + step * (j == i) for j, x in enumerate(order)]) - base) / step for i in range(6)]
+        moved = ([x + step * (j == i) for j, x in enumerate(order)] for i in range(len(order)))
+        return [(self._risk(point) - base) / step for point in moved]
 
 
-def _inside(order: Vector, digits: int) -> Vector:
+def noise_risk(model: Model, noise: mpf) -> mpf:
+    """The part of the risk that is the label's own noise."""
+    return mpf(sp.lambdify(NOISE, model.noise_risk(), modules="mpmath")(noise))
+
+
+def _inside(order: Vector, digits: int, model: Model) -> Vector:
     """The point, or one next to it where q is not zero: where sigma ignores the scores the saddle has q_k = 0."""
-    floor = mpf(10) ** (-3 * digits)
-    return [max(x, floor) if i % 3 == 1 else x for i, x in enumerate(order)]
+    floor, norms = mpf(10) ** (-3 * digits), {model.index(b.q) for b in model.blocks}
+    return [max(x, floor) if i in norms else x for i, x in enumerate(order)]
 
 
 def _short(value: mpf) -> str:
@@ -638,5 +653,5 @@ def precise_saddle(
 ) -> PreciseSaddle:
     """The saddle point to an absolute error of 10^-digits on the test risk, from a start in double precision."""
     with numbers.working(digits + GUARD), np.errstate(all="ignore"):
-        scout = Scout(system, _inside([mpf(float(x)) for x in start], digits), physics)
+        scout = Scout(system, _inside([mpf(float(x)) for x in start], digits, system.model), physics)
         return PreciseSolver(PreciseSystem(system, numbers), scout, physics, digits).solved()

@@ -12,6 +12,7 @@ import numpy as np
 import sympy as sp
 
 from replicode.codegen.averages import Array, Law, compiled
+from replicode.codegen.runtime.linear import weighted_sum
 from replicode.codegen.runtime.nodes import lattice, level_count, sobol
 from replicode.theory.activation import Activation, TokenForm
 from replicode.theory.model import NU
@@ -49,13 +50,13 @@ class SampledAverages:
             x = np.sqrt(law.q) * nodes
             x[0] = law.m * mean + np.sqrt(max(law.q + law.m**2 * (variance - 1.0), 0.0)) * nodes[0]
             sigma = evaluated(self.form, x, values)
-            return float(sigma[0] @ weights), float((sigma * sigma).sum(axis=0) @ weights)
+            return float(weighted_sum(sigma[0], weights)), float(weighted_sum((sigma * sigma).sum(axis=0), weights))
         chi = nodes[:tokens]
         sigma = evaluated(self.form, law.m * chi + (residual * nodes[tokens:] if two else 0.0), values)
         location = self._location(chi, values)
-        total = float(location.sum(axis=0) @ weights)
-        a = float((location * sigma).sum(axis=0) @ weights)
-        b = float((location.sum(axis=0) * (sigma * sigma).sum(axis=0)) @ weights)
+        total = float(weighted_sum(location.sum(axis=0), weights))
+        a = float(weighted_sum((location * sigma).sum(axis=0), weights))
+        b = float(weighted_sum(location.sum(axis=0) * (sigma * sigma).sum(axis=0), weights))
         return a / total, b / total
 
     def _location(self, chi: Array, values: Mapping[sp.Symbol, float]) -> Array:

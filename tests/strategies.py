@@ -48,14 +48,6 @@ def system_of(text, tokens):
 
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _CALLS = {
-    "exp": mpmath.exp,
-    "log": mpmath.log,
-    "sqrt": mpmath.sqrt,
-    "tanh": mpmath.tanh,
-    "erf": mpmath.erf,
-    "erfc": mpmath.erfc,
-    "cos": mpmath.cos,
-    "sin": mpmath.sin,
     "abs": abs,
     "sigmoid": lambda u: 1 / (1 + mpmath.exp(-u)),
     "softplus": lambda u: mpmath.log1p(mpmath.exp(u)),
@@ -84,7 +76,8 @@ def direct_sigma(text, scores, values):
             case ast.Call(func=ast.Name(id="sum" | "mean" as name)):
                 total = mpmath.fsum(at(node.args[0], s) for s in scores)
                 return total / len(scores) if name == "mean" else total
-        return _CALLS[node.func.id](at(node.args[0], x))
+        function = _CALLS.get(node.func.id) or getattr(mpmath, node.func.id)
+        return function(at(node.args[0], x))
 
     return [at(tree, s) for s in scores]
 

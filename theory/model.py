@@ -100,7 +100,7 @@ class Block:
 
 @dataclass(frozen=True)
 class TokenFields:
-    """The names of one token's fields w and G = (prox - w)/V by block, and of the slope of the weight.
+    """The names of one token's fields w and G = (prox - w)/V by block, scores first, and of the slope of the weight.
 
     `slope` is S = d log gbar / d mu at this token, mu = E[chi* | w] and gbar = E[g | w].
     """
@@ -132,6 +132,10 @@ class Model:
         expressions = [getattr(self, f.name) for f in fields(self) if f.name != "blocks"]
         return "\0".join([repr(self.blocks), *map(sp.srepr, expressions)])
 
+    def texts(self) -> dict[str, str]:
+        """Its expressions as text."""
+        return {f.name: str(getattr(self, f.name)) for f in fields(self) if f.name != "blocks"}
+
     @cached_property
     def order_parameters(self) -> tuple[sp.Symbol, ...]:
         """m, q, V of every block: the order in which they stand wherever they are a vector."""
@@ -152,11 +156,11 @@ class Model:
         """The strengths of the penalties."""
         return tuple(b.strength for b in self.blocks)
 
-    def index(self, name: str) -> int:
+    def index(self, name: str | sp.Symbol) -> int:
         """Where an order parameter, or a conjugate, stands in its vector."""
         for symbols in (self.order_parameters, self.conjugates):
-            if name in (names := [s.name for s in symbols]):
-                return names.index(name)
+            if str(name) in (names := [s.name for s in symbols]):
+                return names.index(str(name))
         raise InputError("order parameter", name, ", ".join(map(str, self.order_parameters + self.conjugates)))
 
     def block(self, name: str) -> Block:
@@ -204,9 +208,8 @@ class Model:
         return self._token_fields("l")
 
     def _token_fields(self, token: str) -> TokenFields:
-        w, g = (
-            {b.name: sp.Symbol(f"{letter}_{b.field}_{token}", real=True) for b in self.blocks} for letter in ("w", "G")
-        )
+        blocks = sorted(self.blocks, key=lambda b: b.role)
+        w, g = ({b.name: sp.Symbol(f"{letter}_{b.field}_{token}", real=True) for b in blocks} for letter in ("w", "G"))
         return TokenFields(w, g, sp.Symbol(f"S_{token}", real=True))
 
     def crossed(self, student: Block, teacher: Block) -> sp.Symbol:

@@ -46,6 +46,18 @@ class PopulationRisk:
     idle: sp.Expr
     bias: sp.Expr
     on_manifold: sp.Expr
+    model: Model
+
+    @property
+    def best_value_overlap(self) -> sp.Expr:
+        """The m_v of the best v = m_v v*, on the manifold."""
+        m, q = self.model.values.m, self.model.values.q
+        return sp.solve(sp.diff(self.on_manifold.subs(q, m**2), m), m)[0]
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether chi_star is integrated out, the scores being Gaussian."""
+        return self.model.scores.teacher not in self.score_mean.free_symbols
 
 
 def token_covariance(chi: sp.Symbol, model: Model = DEFAULT_MODEL) -> FieldLaw:
@@ -86,6 +98,7 @@ def population_risk(setting: Task, model: Model = DEFAULT_MODEL) -> PopulationRi
         idle=idle_part,
         bias=idle_rate * idle.mean[0],
         on_manifold=manifold,
+        model=model,
     )
 
 

@@ -20,7 +20,7 @@ from replicode.theory.domain import check_domain
 from replicode.theory.gaussian import FieldLaw, price_stein
 from replicode.theory.lengths import Lengths, lengths
 from replicode.theory.location import Location, location
-from replicode.theory.model import ALPHA, DEFAULT_MODEL, SIGMA, Block, Model, TokenFields, Y
+from replicode.theory.model import ALPHA, DEFAULT_MODEL, SIGMA, Block, F, Model, TokenFields, Y
 from replicode.theory.nodes import L, W
 from replicode.theory.notation import latex
 from replicode.theory.properties import Properties, properties
@@ -129,6 +129,19 @@ class SaddleSystem:
         """The factor of d E[M] / d theta in the conjugate that stationarity in theta determines."""
         balance = self.gradient[theta]
         return -sp.diff(balance, rate_symbol(theta)) / sp.diff(balance, self.model.conjugate_of(theta))
+
+    @cached_property
+    def conjugate_update(self) -> dict[sp.Symbol, sp.Expr]:
+        """The conjugates at which f is stationary in the order parameters, in the rates of E[M]."""
+        pairs = [(self.model.conjugate_of(t), self.gradient[t]) for t in self.model.order_parameters]
+        solved = {conjugate: sp.solve(balance, conjugate)[0] for conjugate, balance in pairs}
+        return {conjugate: solved[conjugate] for conjugate in self.model.conjugates}
+
+    @property
+    def even(self) -> bool:
+        """Whether (w_z, y) -> -(w_z, y) changes nothing; the activation does not see them."""
+        loss = self.model.loss
+        return bool(sp.expand(loss - loss.xreplace({Y: -Y, F: -F})) == 0)
 
     def equations(self) -> dict[str, sp.Expr]:
         """The twelve saddle-point equations, unknown by unknown, and the derivative forms of Vh."""

@@ -21,6 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
+from replicode.codegen.threads import one_thread
 from replicode.theory.errors import InputError, Refusal
 from replicode.validation.measure import Overlaps
 from replicode.validation.sampling import Array, Dataset, Tokens
@@ -85,6 +86,7 @@ class Messages:
         return self.steps[-1]
 
 
+@one_thread()
 def message_passing(
     dataset: Dataset, evidence: Evidence, start: Start, rng: np.random.Generator, iterations: int = 10
 ) -> Messages:

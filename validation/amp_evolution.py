@@ -14,6 +14,7 @@ from math import sqrt
 import numpy as np
 
 from replicode.codegen.bayes import BayesChannel
+from replicode.codegen.threads import one_thread
 from replicode.theory.bayes import derive_bayes
 from replicode.theory.errors import Refusal
 from replicode.validation.amp import Start
@@ -41,6 +42,7 @@ def _evolution(tracks: Array, errors: Array) -> Evolution:
     return Evolution(tracks[0], tracks[1], tracks[2], errors)
 
 
+@one_thread()
 def by_quadrature(of: Problem, start: Start, iterations: int = 10) -> Evolution:
     """From the averages of `replicode.codegen.bayes`; the errors are the change from coarser nodes."""
     channel = BayesChannel(derive_bayes(of.task), of.nu, of.noise, of.lengths)
@@ -61,6 +63,7 @@ def _channel_rates(channel: BayesChannel, q: Array, fineness: float) -> Array:
     return np.array([found.k, found.v, found.location])
 
 
+@one_thread()
 def by_sampling(
     of: Problem, start: Start, rng: np.random.Generator, iterations: int = 10, count: int = 20_000, replicas: int = 16
 ) -> Evolution:

@@ -25,6 +25,7 @@ import numpy as np
 import sympy as sp
 
 from replicode.codegen.population import CHECK, FINE, averager
+from replicode.codegen.threads import one_thread
 from replicode.theory.activation import activation
 from replicode.theory.task import task
 from replicode.validation.attention import TokenMap, fields, objective
@@ -107,6 +108,7 @@ class Controls:
         return {n: (float(p @ p) - (dim - 2) / dim * expected[n]) / dim for n, p in zip(expected, parts)}
 
 
+@one_thread()
 def controls_of(attention: GeneratedAttention) -> Controls | None:
     """The control variates of a generated activation around its population optimum, to which training is near.
 

@@ -6,7 +6,6 @@ stopped goes on where it was, and a changed solver is met by the trainings that 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -18,13 +17,16 @@ from typing import Any
 import numpy as np
 
 from replicode.codegen.emit import generate
+from replicode.codegen.threads import one_thread
 from replicode.codegen.writing import write_picture
 from replicode.theory.activation import activation as activation_of
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
 from replicode.theory.limits import given_parameters
 from replicode.theory.saddle import derive
+from replicode.validation.cost import check_cost
 from replicode.validation.experiment import MOST_FAILURES, streams
+from replicode.validation.kept import Kept
 from replicode.validation.measure import QUANTITIES, measure
 from replicode.validation.module import GeneratedAttention
 from replicode.validation.response import TrainedResponse, loss_curvatures, response
@@ -138,6 +140,7 @@ class Row:
         }
 
 
+@one_thread()
 def scan(
     activation: str,
     task: str,
@@ -163,10 +166,11 @@ def scan(
     """
     check_scan(nus, lambdas, alpha, noise, dim, seeds, init, digits)
     law = str(lengths(tokens))
+    check_cost(lengths(tokens), alpha, (dim // 4, dim // 2, dim), seeds * len(nus) * len(lambdas))
     act = activation_of(activation, given_parameters(parameters, more))
     settled = act.settled()
     module = module or generate(derive(act, task, law)).load()
-    keep = _Kept(path)
+    keep = Kept(path)
     rows = []
     for nu in nus:
         for penalty in lambdas:
@@ -205,36 +209,7 @@ def check_scan(
         raise InputError("noise", noise, "a finite number of at least 0")
 
 
-class _Kept:
-    """Payloads by key in a file of JSON lines; the last line of a key counts, a torn line does not."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self.known: dict[str, Any] = {}
-        if path is not None and path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    entry = json.loads(line)
-                    self.known[entry["key"]] = entry["payload"]
-                except (ValueError, KeyError, TypeError):
-                    continue
-
-    def get(self, key: Mapping[str, object]) -> Any:
-        """The payload of this key, or None."""
-        return self.known.get(json.dumps(key, sort_keys=True))
-
-    def put(self, key: Mapping[str, object], payload: Any) -> Any:
-        """Keep a payload, on disk too if there is a file."""
-        text = json.dumps(key, sort_keys=True)
-        self.known[text] = payload
-        if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps({"key": text, "payload": payload}) + "\n")
-        return payload
-
-
-def _row(case: Case, module: ModuleType, dims: tuple[int, ...], seeds: int, digits: int, keep: _Kept) -> Row:
+def _row(case: Case, module: ModuleType, dims: tuple[int, ...], seeds: int, digits: int, keep: Kept) -> Row:
     """The row of a point, from the file as far as it is there."""
     solved = _solved(case, module, digits, keep)
     attention = GeneratedAttention(module, case.nu, case.noise, np.array([x for _, x in case.parameters]))
@@ -245,7 +220,7 @@ def _row(case: Case, module: ModuleType, dims: tuple[int, ...], seeds: int, digi
     return Row(case, **solved, trained=trained, failures=failures)
 
 
-def _solved(case: Case, module: ModuleType, digits: int, keep: _Kept) -> dict[str, Any]:
+def _solved(case: Case, module: ModuleType, digits: int, keep: Kept) -> dict[str, Any]:
     """The theory's side of a row; kept for this very solver only."""
     key = {"solved": asdict(case), "digits": digits, "signature": module.METADATA["signature"]}
     if (known := keep.get(key)) is not None:
@@ -264,7 +239,7 @@ def _solved(case: Case, module: ModuleType, digits: int, keep: _Kept) -> dict[st
 
 
 def _trainings(
-    case: Case, attention: GeneratedAttention, dim: int, seeds: int, keep: _Kept, metadata: Mapping[str, Any]
+    case: Case, attention: GeneratedAttention, dim: int, seeds: int, keep: Kept, metadata: Mapping[str, Any]
 ) -> list[list[float] | None]:
     """The KEPT numbers of each training at one dimension, None where it did not converge; more seeds only add.
 

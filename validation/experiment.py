@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from math import floor, isfinite
+from typing import Any
 
 import numpy as np
 
+from replicode.codegen.threads import one_thread
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.theory.task import Task
 from replicode.validation.attention import TokenMap
 from replicode.validation.controls import CONTROLS, Controls
+from replicode.validation.cost import check_cost
+from replicode.validation.kept import Kept
 from replicode.validation.measure import QUANTITIES, Risk, measure
 from replicode.validation.sampling import Array, Sampler
 from replicode.validation.scores import Scores, scores_of
@@ -92,6 +97,7 @@ class Experiment:
     variates: Mapping[int, Array] = field(default_factory=dict)
 
 
+@one_thread()
 def run(
     setting: Setting,
     token_map: TokenMap,
@@ -105,18 +111,27 @@ def run(
     *,
     tolerance: float | None = None,
     controls: Controls | None = None,
+    kept: Kept | None = None,
 ) -> Experiment:
     """Train `seeds` times at each dimension, with control variates where they are asked for.
 
     The random stream of a training depends on (root_seed, dim, seed) only, so an experiment can be enlarged,
-    or its parts run in any order, without changing what is already there.
+    or its parts run in any order, without changing what is already there. `kept` has the trainings that were done
+    before, for this very setting, and gets each new one as soon as it is done.
     """
     _check(dims, seeds, lambdas)
+    check_cost(setting.lengths, setting.alpha, dims, seeds)
+    kept = kept or Kept(None)
     rows: dict[int, list[Mapping[str, float]]] = {dim: [] for dim in dims}
     failures: list[Failure] = []
-    for done, (dim, seed) in enumerate([(dim, seed) for dim in dims for seed in range(seeds)], start=1):
-        args = (setting, token_map, lambdas, start, risk, dim, seed, root_seed)
-        outcome = run_one(*args, tolerance=tolerance, controls=controls)
+    for done, (dim, seed) in enumerate(((dim, seed) for dim in dims for seed in range(seeds)), start=1):
+        key = {"dim": dim, "seed": seed, "root_seed": root_seed, "tolerance": tolerance, "controls": bool(controls)}
+        outcome = _outcome(kept.get(key))
+        if outcome is None:
+            args = (setting, token_map, lambdas, start, risk, dim, seed, root_seed)
+            outcome = run_one(*args, tolerance=tolerance, controls=controls)
+            with suppress(OSError):  # what can not be kept is no reason to stop
+                kept.put(key, asdict(outcome) if isinstance(outcome, Failure) else dict(outcome))
         if isinstance(outcome, Failure):
             failures.append(outcome)
         else:
@@ -127,6 +142,11 @@ def run(
     values = {q: {dim: np.array([row[q] for row in rows[dim]]) for dim in dims} for q in QUANTITIES}
     variates = {dim: _rows_of(rows[dim]) for dim in dims} if controls else {}
     return Experiment(values, tuple(failures), tuple(dims), seeds, root_seed, variates)
+
+
+def _outcome(payload: dict[str, Any] | None) -> Mapping[str, float] | Failure | None:
+    """What was kept of a training."""
+    return Failure(**payload) if payload and "gradient_norm" in payload else payload
 
 
 def _rows_of(rows: Sequence[Mapping[str, float]]) -> Array:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from replicode.codegen.emit import generate
+from replicode.codegen.threads import one_thread
 from replicode.theory.saddle import derive
 from replicode.validation.experiment import streams
 from replicode.validation.measure import QUANTITIES, measure
@@ -241,6 +242,7 @@ def _part(text: str) -> tuple[int, int]:
     return int(number), int(of)
 
 
+@one_thread()
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m replicode.validation.paper", description=__doc__)

@@ -20,6 +20,7 @@ from replicode.codegen.runtime.prox import block_size, global_prox, prox
 
 RATES = 6
 NOT_STATIONARY = 1e-4
+PROX_WORK = 8.0
 
 
 class Averages(NamedTuple):
@@ -54,6 +55,10 @@ class Channel(Protocol):
     """What the fixed point needs of an evaluator."""
 
     name: str
+
+    @property
+    def work(self) -> float:
+        """What the averages cost, in evaluations of the loss at one node, times the tokens."""
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters; `search` looks for global minima afresh."""
@@ -133,6 +138,11 @@ class ProxChannel:
         self.failed = 0
         self.jumped = 0
 
+    @property
+    def work(self) -> float:
+        """Steps of Newton's method at every node."""
+        return float(PROX_WORK * self.setting.tokens * self.weights.size)
+
     @staticmethod
     def at_level(level: int, setting: Setting) -> ProxChannel:
         """On the lattice of a level."""
@@ -201,6 +211,11 @@ class Ensemble:
     def __init__(self, channels: list[Channel]) -> None:
         self.channels = channels
         self.members: list[Averages] = []
+
+    @property
+    def work(self) -> float:
+        """That of all members."""
+        return sum(c.work for c in self.channels)
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """The mean over the members."""

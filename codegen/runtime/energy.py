@@ -32,6 +32,7 @@ class _Fixed:
     """The averages of a length on one fine set of nodes, at points that need not be solutions."""
 
     name = "fixed nodes"
+    work = 0.0
 
     def __init__(self, setting: Setting, nodes: float) -> None:
         self.setting, self.nodes = setting, nodes

@@ -56,6 +56,29 @@ class Evaluation(NamedTuple):
         return float(gap.max()) if np.isfinite(gap).all() else np.inf
 
 
+class Budget:
+    """The work that a solve may still do, counted in nodes so that it ends alike on every machine.
+
+    Once the error is below `good`, only what is left of the `quick` part is spent on making it smaller.
+    """
+
+    def __init__(self, work: float = np.inf, quick: float = np.inf, good: float = 0.0) -> None:
+        self.left, self.quick, self.good = work, quick, good
+
+    def evaluations(self, channel: Channel, most: int) -> int:
+        """How many evaluations of a channel are left, at most `most`, and never none."""
+        return int(min(max(self.left / max(channel.work, 1.0), 1.0), most))
+
+    def affords(self, work: float, error: float) -> bool:
+        """Whether so much may be done where the error is this."""
+        return work <= (self.quick if error <= self.good else self.left)
+
+    def spend(self, channel: Channel, evaluations: int) -> None:
+        """Count what was done."""
+        self.left -= channel.work * evaluations
+        self.quick -= channel.work * evaluations
+
+
 class Converged(NamedTuple):
     """The last evaluation, how many were made, and whether the residual met its tolerance."""
 
@@ -242,7 +265,9 @@ def _inverted(rate: Array, slopes: Array) -> Linearised:
     return Linearised(np.linalg.inv(matrix) if regular else np.full(matrix.shape, np.inf), slopes)
 
 
-def polish(channel: Channel, start: Array, problem: Problem, matrix: Array, tol: float, limit: int = 12) -> Converged:
+def polish(
+    channel: Channel, start: Array, problem: Problem, matrix: Array, tol: float, limit: int = 12, more: int = 120
+) -> Converged:
     """Newton steps with a fixed matrix; falls back to the accelerated iteration when they stop contracting."""
     free = to_free(start)
     last = np.inf
@@ -251,7 +276,7 @@ def polish(channel: Channel, start: Array, problem: Problem, matrix: Array, tol:
         if now.residual <= tol:
             return Converged(now, count, True)
         if not now.residual < 0.7 * last:
-            rest = iterate(channel, now.order, problem, tol)
+            rest = iterate(channel, now.order, problem, tol, max(more - count, 1))
             return Converged(rest.last, count + rest.iterations, rest.converged)
         last = now.residual
         free = free + (matrix @ (to_free(now.image) - free) if np.isfinite(matrix).all() else to_free(now.image) - free)

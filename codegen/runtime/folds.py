@@ -12,30 +12,36 @@ from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.location import location_dimensions
-from replicode.codegen.runtime.nodes import lattice, lattice_size
+from replicode.codegen.runtime.nodes import ball_lattice, lattice, lattice_size
+from replicode.codegen.runtime.onsets import LINE_REACH, Lines
 from replicode.codegen.runtime.proxfree import even_values, frame_at
-from replicode.codegen.runtime.rows import _Rows
+from replicode.codegen.runtime.rows import _Rows, row_blocks
 
-ROW_BLOCK = 512
+ROW_WORK = 4.0
+LINE_SHIFTS = 8
+LINE_SPACING = 1.5
+WIDER = 1.6  # in each further dimension
+FELT_LINE = 1e-6
 
 
 class FoldedChannel:
-    """Averages over the contact set, row by row; exact at folds up to the quadrature in the values.
-
-    Rows are mirrored where the loss is even, unless they are to be shifted at random.
-    """
+    """Averages over the contact set, row by row; exact at folds up to the quadrature in the values."""
 
     name = "prox-free, folds cut out"
     slack = 1.0 / 3.0
     cuts_folds = True
 
-    def __init__(self, level: int, setting: Setting, shift: int | None = None) -> None:
+    def __init__(self, level: int, setting: Setting) -> None:
         self.setting = setting
         self.level = level
         dim = dimensions(setting)[1]
-        flips, seed = (even_values(0, setting), 500 + level) if shift is None else ((), shift)
-        self.zeta, self.weights = lattice(dim, self.rows(dim, level), seed, flips)
+        self.zeta, self.weights = lattice(dim, self.rows(dim, level), 500 + level, even_values(0, setting))
         self.count = self.columns(level)
+
+    @property
+    def work(self) -> float:
+        """A grid along each row, and rules between gaps."""
+        return float(ROW_WORK * self.setting.tokens * self.weights.size * self.count)
 
     @staticmethod
     def applies(setting: Setting) -> bool:
@@ -77,23 +83,33 @@ class FoldedChannel:
         return Averages(rates, envelope, train_loss, mass, folded, 0.0)
 
     def response(self, order: Array) -> Response:
-        """Second derivatives of M over the contact set, in prox coordinates."""
-        total = np.zeros(4)
-        cell = np.sqrt(2.0 * np.pi) * self.weights.max() ** (1.0 / len(self.zeta))  # the density at 0 is known
-        for rows, weights in self._blocks(order):
-            on = rows.grid(self.count)
-            for part in rows.parts(rows.nodes(on), weights):
-                terms = _response_integrands(order, self.setting, part.at, part.chi)
-                total += weighted_sum(terms, np.maximum(part.weights, 0.0))
-            for part in rows.parts(rows.onset(on, cell), weights):
-                terms = _response_integrands(order, self.setting, part.at, part.chi)
-                total[:3] += weighted_sum(terms[:3], part.weights)
-        return Response(total[:3], float(total[3]))
+        """Second derivatives of M over the contact set, in prox coordinates, on shifted sets of lines of values."""
+        fineness = 1.25**self.level
+        sets = [_outer_lattice(dimensions(self.setting)[1] - 1, fineness, shift) for shift in range(LINE_SHIFTS)]
+        outer, shares = (np.concatenate(part, axis=-1) for part in zip(*sets, strict=True))
+        belongs = np.repeat(np.arange(LINE_SHIFTS), [weights.size for _, weights in sets])
+        lines = Lines(order, self.setting, frame_at(order, self.setting), outer, self.count)
+        nodes = lines.nodes(fineness)
+        totals = np.zeros((LINE_SHIFTS, 4))
+        for b in row_blocks(nodes.at.size):
+            rows, line = lines.rows(nodes.line[b], nodes.at[b]), nodes.line[b]
+            for part in rows.parts(rows.nodes(rows.grid(self.count)), shares[line] * nodes.weights[b]):
+                terms = _response_integrands(order, self.setting, part.at, part.chi) * np.maximum(part.weights, 0.0)
+                for total, term in zip(totals.T, terms, strict=True):
+                    total += np.bincount(belongs[line[part.row]], term, LINE_SHIFTS)
+        mean, scatter = totals.mean(axis=0), totals.std(axis=0, ddof=1) / np.sqrt(LINE_SHIFTS)
+        return Response(mean[:3], float(mean[3]), float(scatter[3]), scatter[:3])
 
     def _blocks(self, order: Array) -> Iterator[tuple[_Rows, Array]]:
         """Rows, some at a time, with their weights."""
         frame = frame_at(order, self.setting)
-        for begin in range(0, self.weights.size, ROW_BLOCK):
-            part = slice(begin, begin + ROW_BLOCK)
+        for part in row_blocks(self.weights.size):
             values = product(frame.law.value_factor, self.zeta[:, part])
             yield _Rows(order, self.setting, frame, values), self.weights[part]
+
+
+def _outer_lattice(dim: int, fineness: float, seed: int) -> tuple[Array, Array]:
+    """A shifted lattice of lines, without those that are not felt."""
+    nodes, weights = ball_lattice(dim, LINE_SPACING * WIDER ** (dim - 1) / fineness, LINE_REACH, seed)
+    felt = weights > FELT_LINE * weights.max()
+    return nodes[:, felt], weights[felt]

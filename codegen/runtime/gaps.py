@@ -7,13 +7,10 @@ as the folded mass, so that few rows know it well enough.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from replicode.codegen.runtime.channel import Averages, Response
 from replicode.codegen.runtime.fields import dimensions
-from replicode.codegen.runtime.folds import ROW_BLOCK
 from replicode.codegen.runtime.kernel import MOMENTS, Array
 from replicode.codegen.runtime.linear import product
 from replicode.codegen.runtime.nodes import ball_lattice
@@ -27,7 +24,7 @@ from replicode.codegen.runtime.proxfree import (
     frame_at,
     jacobian_scale,
 )
-from replicode.codegen.runtime.rows import Gaps, _normal, _Rows
+from replicode.codegen.runtime.rows import Gaps, _normal, _Rows, row_blocks
 
 GAP_RADIUS = 8.5  # of the rows: what folds beyond weighs less than rounding
 GAP_SPACING = 0.8
@@ -51,6 +48,11 @@ class GapChannel:
         self.taken, self.lost = np.zeros(MOMENTS + 4), 0.0
         self.taken_at: Array | None = None
 
+    @property
+    def work(self) -> float:
+        """That of the nodes, and a grid along each row."""
+        return self.smooth.work + float(self.setting.tokens * self.weights.size * self.count)
+
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters; folded masses seen by nodes and by rows should be much the same."""
         frame = frame_at(order, self.setting)
@@ -66,7 +68,7 @@ class GapChannel:
     def _take(self, order: Array, frame: ScoreFrame) -> None:
         """The sums over all gaps, and how much mass ends that do not meet leave over."""
         self.taken, self.lost, self.taken_at = np.zeros(MOMENTS + 4), 0.0, order
-        for part in _row_blocks(self.weights.size):
+        for part in row_blocks(self.weights.size):
             rows = _Rows(order, self.setting, frame, product(frame.law.value_factor, self.zeta[:, part]))
             sums, left_over = _gap_sums(rows, rows.gaps_within(self.count), self.weights[part])
             self.taken += sums
@@ -75,11 +77,6 @@ class GapChannel:
     def response(self, order: Array) -> Response:
         """That of the nodes."""
         return self.smooth.response(order)
-
-
-def _row_blocks(count: int) -> Iterator[slice]:
-    for begin in range(0, count, ROW_BLOCK):
-        yield slice(begin, begin + ROW_BLOCK)
 
 
 def _gap_sums(rows: _Rows, gaps: Gaps, weights: Array) -> tuple[Array, float]:

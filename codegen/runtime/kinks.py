@@ -21,7 +21,6 @@ from replicode.codegen.runtime.fixedpoint import (
     Problem,
     evaluate,
     from_free,
-    iterate,
     reported,
     to_free,
 )
@@ -49,9 +48,11 @@ from replicode.codegen.runtime.solver import _on_coarse
 from replicode.codegen.runtime.states import (
     LOG2_FEW,
     LOG2_SOBOL,
+    NEXT_LEVEL,
     SCRAMBLES,
     _errors,
     _failed,
+    _iterated,
     _risk,
     _risk_slopes,
     _scatter,
@@ -268,6 +269,12 @@ class KinkedChannel(ProxChannel):
 
     deep = False
 
+    @property
+    def work(self) -> float:
+        """A prox from every piece, where these are few, and from the field itself."""
+        pieces = (kinks_of(self.setting).size + 1) ** self.setting.tokens
+        return float(3.0 * super().work * (2 + pieces * (pieces <= MOST_PATTERNS)))
+
     def _prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
         at = fields(field_factor(order, self.setting), self.zeta)
         V = (float(order[2]), float(order[5]))
@@ -330,7 +337,7 @@ def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
 def _best_state(start: Array, task: _Task) -> _State:
     """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
     few = _scrambled(LOG2_FEW, SCRAMBLES, task)
-    rough = iterate(few, start, task.problem, ROUGH, damping=DAMPING)
+    rough = _iterated(few, start, task, ROUGH, damping=DAMPING)
     iterations, last, near = rough.iterations, rough.last, None
     if not last.residual <= NEWTON_REACH:
         return _failed(last, iterations, [few], "prox between kinks, one set of Sobol nodes")
@@ -341,9 +348,10 @@ def _best_state(start: Array, task: _Task) -> _State:
             near, iterations = _wide_slopes(ensemble, now, task.problem), iterations + 2 * now.order.size
         last, steps = _newton(ensemble, now, near, task)
         iterations += steps
+        task.budget.spend(ensemble, steps + 2 * now.order.size)
         numbers = _scatter(ensemble, last, near, task) + _missed(ensemble, last, near, task)
         errors = _errors(last, near, _risk_slopes(last.order, task, np.full(6, WIDE_STEP)), task, numbers, 0.0)
-        if errors[0] <= task.tol:
+        if errors[0] <= task.tol or not task.budget.affords(4.0 * NEXT_LEVEL * ensemble.work, float(errors[0])):
             break
     settled = np.isfinite(errors[0]) and last.residual <= max(KINK_SETTLED, 0.3 * float(numbers[0]))
     method = f"prox between kinks, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
@@ -354,7 +362,7 @@ def _best_state(start: Array, task: _Task) -> _State:
 def _newton(channel: Channel, now: Evaluation, near: Linearised, task: _Task) -> tuple[Evaluation, int]:
     """Newton steps while they help: samples that jump leave the map of a finite set of nodes a little rough."""
     best = now
-    for count in range(1, NEWTON_POLISH + 1):
+    for count in range(1, task.budget.evaluations(channel, NEWTON_POLISH) + 1):
         if now.residual <= KINK_SETTLED or not np.isfinite(near.newton).all():
             return best, count
         free = to_free(now.order)

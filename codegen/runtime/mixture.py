@@ -18,6 +18,11 @@ class Mixture:
         self.channels, self.shares = channels, np.array(shares)
         self.name = " and ".join(sorted({c.name for c in channels}))
 
+    @property
+    def work(self) -> float:
+        """That of all lengths."""
+        return sum(c.work for c in self.channels)
+
     def averages(self, order: Array, search: bool = False) -> Averages:
         """The mean over the lengths."""
         found = [c.averages(order, search) for c in self.channels]

@@ -191,6 +191,11 @@ class ProxFreeChannel:
         score = self.zeta[: self.split]
         self.bare = self.weights * np.exp(0.5 * np.einsum("an,an->n", score, score))  # without the scores' density
 
+    @property
+    def work(self) -> float:
+        """One evaluation at every node."""
+        return float(self.setting.tokens * self.weights.size)
+
     def _points(self, order: Array, frame: ScoreFrame, b: slice) -> ProxFreePoints:
         """The nodes of a block with all that is known at them; weights are without the constant `_volume`."""
         u = self.center[:, None] + self.scale[:, None] * self.zeta[: self.split, b]

@@ -25,7 +25,7 @@ ROW_REACH = 8.0
 NEARLY_FOLDED = 0.4
 GRADING = 4
 REFINED_LOWEST = 6
-CUT_PEAK = np.log((np.sqrt(3.0) + 1.0) / (np.sqrt(3.0) - 1.0))  # int dx / (x^2 - 1) over |x| > sqrt(3)
+ROW_BLOCK = 512
 
 
 class Line(NamedTuple):
@@ -63,12 +63,12 @@ class RowGrid(NamedTuple):
         """The rows that fold or come near to it."""
         return np.flatnonzero(self.line.rate.min(axis=1) <= NEARLY_FOLDED)
 
-    def dips(self) -> Array:
-        """The points at which a row folds or comes near to it, more than at those beside them."""
+    def dips(self, highest: float = NEARLY_FOLDED) -> Array:
+        """The points with a rate below that of those beside them, at which a row folds or comes near to it."""
         rate = self.line.rate
         found = np.zeros(rate.shape, dtype=bool)
         found[:, 1:-1] = (rate[:, 1:-1] <= rate[:, :-2]) & (rate[:, 1:-1] < rate[:, 2:])
-        return found & (rate <= NEARLY_FOLDED)
+        return found & (rate <= highest)
 
     def within(self, gaps: Gaps) -> Array:
         """The points that lie in some gaps."""
@@ -79,8 +79,9 @@ class RowGrid(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A block of nodes with fields, prox points and weights."""
+    """A block of nodes: the row of each, fields, prox points and weights."""
 
+    row: Array
     at: Fields
     chi: Array
     weights: Array
@@ -115,7 +116,7 @@ class _Rows(NamedTuple):
         rows = np.arange(self.values.shape[1])
         low, high = (sign * (ROW_REACH + self._reach(rows, sign * ROW_REACH)) for sign in (-1.0, 1.0))
         on = self._between_ends(low, high, count)
-        return _appended(*self._all_gaps(on))
+        return self.all_gaps(on)
 
     def _between_ends(self, low: Array, high: Array, count: int) -> RowGrid:
         u = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, count)
@@ -135,11 +136,11 @@ class _Rows(NamedTuple):
             field[lost] = mended
         return found
 
-    def _all_gaps(self, on: RowGrid) -> tuple[Gaps, Gaps]:
+    def all_gaps(self, on: RowGrid) -> Gaps:
         """The gaps that the grid sees, and those, mostly of no width, at all other points that come near to folding."""
         found = self.gaps(on, on.bent())
         row, column = np.nonzero(on.dips() & ~on.within(found))
-        return found, self._narrow_gaps(row, on.u[row, column], on.step)
+        return _appended(found, self._narrow_gaps(row, on.u[row, column], on.step))
 
     def _settled(self, gaps: Gaps) -> Array:
         """Which gaps end where the rate is positive, as contact does."""
@@ -170,29 +171,11 @@ class _Rows(NamedTuple):
         whole = RowNodes(np.repeat(plain, count), on.u[plain].ravel(), length)
         if not bent.size:
             return whole
-        cuts = _appended(*self._all_gaps(on))
+        cuts = self.all_gaps(on)
         cut = _gauss_nodes(*_between(bent, on.u[bent, 0], on.u[bent, -1], *cuts), count)
         return _appended(whole, cut)
 
-    def onset(self, on: RowGrid, cell: float) -> RowNodes:
-        """Nodes that put the mean over a cell, of some width, in the place of the peak of its row.
-
-        With rate = a + c (u - u_0)^2 squared responses K / rate have a peak of pi K / sqrt(a c), or, where a < 0, what
-        the contact set has of it. Up to A, |a|^(-1/2) and 4 (A - |a|) A^(-3/2) have the same mean and first moment.
-        """
-        bent = on.bent()
-        at, width, bend = self._lowest(bent, on.u[bent, np.argmin(on.line.rate[bent], axis=1)], on.step)
-        rate, step = self.line(bent, at).rate, 1e-4
-        columns = step * self.frame.law.value_factor.T[:, :, None]
-        moved = [self._replace(values=self.values + column).line(bent, at).rate for column in columns]
-        reach = 0.5 * cell * np.linalg.norm([(m - rate) / step for m in moved], axis=0)
-        near = np.abs(rate) < reach
-        bent, at, width, bend, rate, reach = (x[near] for x in (bent, at, width, bend, rate, reach))
-        peak = np.where(rate > 0.0, np.pi, CUT_PEAK) * width * np.sqrt(2.0 / (np.abs(rate) * bend))
-        part = np.abs(rate) / reach
-        return RowNodes(bent, at, (4.0 * np.sqrt(part) * (1.0 - part) - 1.0) * peak * rate)
-
-    def _lowest(self, rows: Array, at: Array, step: Array) -> tuple[Array, Array, Array]:
+    def lowest_near(self, rows: Array, at: Array, step: Array) -> tuple[Array, Array, Array]:
         """Where rows have their lowest rate near some points, by parabolas; the width of the last, and its bend."""
         width = step[rows]
         for _ in range(REFINED_LOWEST):
@@ -208,7 +191,7 @@ class _Rows(NamedTuple):
         With rate = a + c (u - u_0)^2, a < 0, the ends have a tangent in common at (u - u_0)^2 = -3 a / c. Newton's
         method does better than that where it does not collapse.
         """
-        at, width, bend = self._lowest(rows, near, step)
+        at, width, bend = self.lowest_near(rows, near, step)
         half = width * np.sqrt(6.0 * np.maximum(-self.line(rows, at).rate, 0.0) / bend)
         half = np.minimum(half, step[rows])
         rough = Gaps(rows, at - half, at + half)
@@ -265,7 +248,7 @@ class _Rows(NamedTuple):
             if self.frame.location is not None:
                 here = self.frame.location.at(w_chi, np.empty((0, u.size)))
                 weight, slopes = weight * here.value, (here.slopes,)
-            yield _Part(Fields(w_chi, w_z, y), chi, weight, slopes)
+            yield _Part(row, Fields(w_chi, w_z, y), chi, weight, slopes)
 
 
 Listed = TypeVar("Listed", Gaps, RowNodes)
@@ -274,6 +257,12 @@ Listed = TypeVar("Listed", Gaps, RowNodes)
 def _appended(one: Listed, two: Listed) -> Listed:
     """Both, one after the other."""
     return type(one)(*(np.concatenate(pair) for pair in zip(one, two, strict=True)))
+
+
+def row_blocks(count: int) -> Iterator[slice]:
+    """Rows, some at a time."""
+    for begin in range(0, count, ROW_BLOCK):
+        yield slice(begin, begin + ROW_BLOCK)
 
 
 def _normal(tau: Array) -> Array:

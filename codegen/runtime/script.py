@@ -38,7 +38,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--lambda-k", type=float, default=1.0)
     parser.add_argument("--lambda-v", type=float, default=1.0)
     parser.add_argument("--init", choices=("informed", "random"), default="informed")
-    parser.add_argument("--tol", type=float, default=1e-8, help="absolute error asked for on the test risk")
+    parser.add_argument(
+        "--tol", type=float, help="absolute error asked for on the test risk; left out: what a few seconds give"
+    )
     parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = vars(parser.parse_args(argv))

@@ -11,12 +11,12 @@ from scipy import special
 from replicode.codegen.runtime.channel import Channel, ProxChannel, Response, node_dimensions
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
+    Budget,
     Converged,
     Evaluation,
     Problem,
     beside,
     evaluate,
-    iterate,
     runaways,
 )
 from replicode.codegen.runtime.inputs import (
@@ -37,6 +37,7 @@ from replicode.codegen.runtime.states import (
     LEVEL_SAFETY,
     SCRAMBLES,
     _best_state,
+    _iterated,
     _risk,
     _smooth,
     _State,
@@ -49,6 +50,11 @@ STABLE_JUMP = 0.05
 UNCERTIFIED_JUMP = 0.01
 COARSE_DEFECT = 0.02
 COARSE_SAFETY = 3.0
+COARSE_STEPS = 100
+AIMED_AT = 1e-8  # where no error is asked for
+GOOD_ENOUGH = 1e-3
+QUICK_WORK = 3e7  # a few seconds
+LARGEST_WORK = 6e8  # about a minute
 
 
 class Solution(NamedTuple):
@@ -93,19 +99,31 @@ def solve(
     lambda_v: float = 1.0,
     *,
     init: str = "informed",
-    tol: float = 1e-10,
+    tol: float | None = 1e-10,
     **parameters: float,
 ) -> Solution:
-    """Solve the saddle-point equations; `tol` is the absolute error asked for on test_risk."""
+    """Solve the saddle-point equations; `tol` is the absolute error asked for on test_risk.
+
+    With tol=None it is what a few seconds give, three digits at least where these can be had at all.
+    """
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
-    check_number("tol", tol, "a finite number above 0", tol > 0)
+    if tol is not None:
+        check_number("tol", tol, "a finite number above 0, or None", tol > 0)
     if init not in ("informed", "random"):
         raise ArgumentError("init", init, "'informed' or 'random'")
     settings = settings_of(nu, noise, parameter_values(parameters))
-    task = _Task(settings, Problem(float(alpha), float(lambda_k), float(lambda_v)), float(tol))
+    problem = Problem(float(alpha), float(lambda_k), float(lambda_v))
+    task = _Task(settings, problem, AIMED_AT if tol is None else float(tol), _budget(tol))
+    worst = GOOD_ENOUGH if tol is None else task.tol
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
         state = _best_state(_start(init, task), task)
-        return _solution(state, task, _lower_branch(state, init, task))
+        notes = _lower_branch(state, init, task._replace(budget=_budget(tol)))
+        return _solution(state, task, worst, notes)
+
+
+def _budget(tol: float | None) -> Budget:
+    """All work that a solve may do; without an error asked for it takes its time only as far as good enough."""
+    return Budget(LARGEST_WORK, QUICK_WORK, GOOD_ENOUGH) if tol is None else Budget(LARGEST_WORK)
 
 
 def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
@@ -136,7 +154,7 @@ def _other_branch(start: Array, known: Array, task: _Task) -> Converged:
     if task.dimensions <= LATTICE_DIMENSIONS:
         smooth = mixed_ladder(task.settings, _smooth)
         smooth.adapt(start)
-        found = iterate(smooth, start, task.problem, 1e-5, limit=100, known=known)
+        found = _iterated(smooth, start, task, 1e-5, COARSE_STEPS, known=known)
         defect = found.last.averages.folded_mass + abs(found.last.averages.mass - 1.0)
         if found.converged and defect < COARSE_DEFECT and beside(found.last.order, known):
             return found
@@ -144,7 +162,7 @@ def _other_branch(start: Array, known: Array, task: _Task) -> Converged:
 
 
 def _on_coarse(start: Array, task: _Task, known: Array | None = None, tol: float = 1e-5) -> Converged:
-    return iterate(mixed(task.settings, _coarse), start, task.problem, tol, limit=100, known=known)
+    return _iterated(mixed(task.settings, _coarse), start, task, tol, COARSE_STEPS, known=known)
 
 
 def _settled_on_coarse(start: Array, task: _Task) -> Converged:
@@ -171,8 +189,8 @@ def _free_energy(order: Array, conjugates: Array, task: _Task, envelope: float) 
     return float(free_energy_value(order, conjugates, alpha, lambda_k, lambda_v, envelope))
 
 
-def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
-    """The Solution of a state, with stability and all warnings."""
+def _solution(state: _State, task: _Task, worst: float, notes: list[str]) -> Solution:
+    """The Solution of a state, with stability and all warnings; `worst` is the largest error that needs none."""
     last = state.last
     risk, _ = _risk(last.order, task)
     responses = [channel.response(last.order) for channel in state.seen]
@@ -182,9 +200,10 @@ def _solution(state: _State, task: _Task, notes: list[str]) -> Solution:
     replicon_error = _replicon_error(responses, last, task)
     stable = bool(state.converged and replicon < STABLE_REPLICON and shift < STABLE_JUMP)
     warnings = [] if state.converged else [_not_converged(last)]
-    if state.converged and not error <= task.tol:
-        bound, asked = told_apart(error, task.tol)
-        warnings.append(f"error: the bound {bound} is above the {asked} asked for")
+    if state.converged and not error <= worst:
+        bound, asked = told_apart(error, worst)
+        wanted = "asked for" if worst == task.tol else "of three digits"
+        warnings.append(f"error: the bound {bound} is above the {asked} {wanted}")
     if state.searched and shift > UNCERTIFIED_JUMP:
         warnings.append(
             f"jumps: the error does not cover global minima that the search missed (jump weight {jump:.3g})"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
-from replicode.codegen.runtime.channel import Channel, Ensemble, Ladder, ProxChannel, node_dimensions
+from replicode.codegen.runtime.channel import PROX_WORK, Channel, Ensemble, Ladder, ProxChannel, node_dimensions
 from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     SMALLEST_SPREAD,
+    Budget,
     Converged,
     Evaluation,
     Linearised,
@@ -38,6 +39,7 @@ from replicode.codegen.runtime.proxfree import ProxFreeChannel
 
 LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8
+SEARCHES = 6  # proxes of a search for minima
 LOG2_SOBOL = (11, 13)
 LOG2_FEW = 11
 POPULATION_SHARE = 1e-3
@@ -52,9 +54,15 @@ FELT_FOLD = 1e-7
 LARGEST_TAKEN = 2e-3
 FINEST_GAPS = 4
 SMOOTH_ERROR = 1e-3
+LONGEST = 120
+SHORTEST = 12
+NEXT_LEVEL = 4  # evaluations that a finer level takes at least
 FAR_MOVE = 1e-3
 RESPONSE_NODES = 20_000
 ROUNDING = 1e-13
+
+
+UNBOUNDED = Budget()
 
 
 class _State(NamedTuple):
@@ -84,11 +92,12 @@ class _Refined(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What is to be solved, and how well."""
+    """What is to be solved, how well, and with how much work."""
 
     settings: tuple[Setting, ...]
     problem: Problem
     tol: float
+    budget: Budget = UNBOUNDED
 
     @property
     def setting(self) -> Setting:
@@ -133,11 +142,29 @@ def _residual_tolerance(task: _Task) -> float:
 
 def _first(channel: Channel, start: Array, task: _Task, tol: float) -> Converged:
     """The accelerated iteration, damped when it does not settle."""
-    found = iterate(channel, start, task.problem, tol)
+    found = _iterated(channel, start, task, tol)
     if found.converged or runaways(found.last.order):
         return found
-    damped = iterate(channel, start, task.problem, tol, damping=0.3)
+    damped = _iterated(channel, start, task, tol, damping=0.3)
     return damped._replace(iterations=found.iterations + damped.iterations)
+
+
+def _iterated(
+    channel: Channel, start: Array, task: _Task, tol: float, limit: int = LONGEST, **options: Any
+) -> Converged:
+    """The accelerated iteration, within the budget."""
+    limit = task.budget.evaluations(channel, limit)
+    found = iterate(channel, start, task.problem, tol, limit, **options)
+    task.budget.spend(channel, found.iterations)
+    return found
+
+
+def _by_newton(channel: Channel, start: Array, near: Linearised, task: _Task, tol: float) -> Converged:
+    """Newton's method, within the budget."""
+    more = task.budget.evaluations(channel, LONGEST)
+    found = polish(channel, start, task.problem, near.newton, tol, limit=min(SHORTEST, more), more=more)
+    task.budget.spend(channel, found.iterations)
+    return found
 
 
 def _levels(channel: Ladder, start: Array, task: _Task, largest_fold: float = 0.0) -> _State:
@@ -172,7 +199,10 @@ def _levels(channel: Ladder, start: Array, task: _Task, largest_fold: float = 0.
         settled = found.converged or found.last.residual <= SETTLED * gap[0]
         usable = found.last.residual < WORST_RESIDUAL and abs(found.last.averages.mass - 1.0) < WORST_MASS
         enough = level >= 2 and error <= task.tol and settled
-        spent = channel.size(level + 1) > LARGEST_LATTICE
+        finer = channel.size(level + 1)
+        spent = finer > LARGEST_LATTICE or not task.budget.affords(
+            NEXT_LEVEL * channel.work * finer / channel.size(level), error
+        )
         hopeless = level >= 2 and folded > max(task.tol, 0.5 * error)
         if enough or spent or hopeless or not usable:
             method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {task.dimensions} dimensions"
@@ -184,9 +214,9 @@ def _levels(channel: Ladder, start: Array, task: _Task, largest_fold: float = 0.
 def _polished(channel: Channel, order: Array, near: Linearised, slopes: Array, task: _Task) -> Converged:
     """The fixed point by Newton's method, once more where what is left of the residual would be felt in the risk."""
     tol = _residual_tolerance(task)
-    found = polish(channel, order, task.problem, near.newton, tol)
+    found = _by_newton(channel, order, near, task, tol)
     if found.converged and _left(found.last, near, slopes, task) > SETTLED * task.tol:
-        again = polish(channel, found.last.order, task.problem, near.newton, max(1e-4 * tol, 1e-14))
+        again = _by_newton(channel, found.last.order, near, task, max(1e-4 * tol, 1e-14))
         best = min(found, again, key=lambda c: c.last.residual)
         found = best._replace(iterations=found.iterations + again.iterations, converged=True)
     return found
@@ -244,9 +274,15 @@ def _ensemble(start: Array, task: _Task) -> _State:
     for log2 in LOG2_SOBOL:
         state = _on_scrambles(log2, order, near, task)
         iterations, order = iterations + state.iterations, state.last.order
-        if state.error <= task.tol or not state.converged:
+        affordable = task.budget.affords(_ensemble_work(log2 + 2, task), state.error)
+        if state.error <= task.tol or not (state.converged and affordable):
             break
     return state._replace(iterations=iterations)
+
+
+def _ensemble_work(log2: int, task: _Task) -> float:
+    """What a solution on sets of this size takes at least."""
+    return sum(PROX_WORK * s.tokens * SCRAMBLES * 2.0**log2 * (NEXT_LEVEL + SEARCHES) for s in task.settings)
 
 
 def _scrambled(log2: int, seed: int, task: _Task) -> Channel:
@@ -261,14 +297,17 @@ def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first:
     """
     tol = max(_residual_tolerance(task), 1e-9)
     ensemble = Ensemble([_scrambled(log2, first + s, task) for s in range(SCRAMBLES)])
-    found = polish(ensemble, order, task.problem, near.newton, tol)
+    found = _by_newton(ensemble, order, near, task, tol)
     iterations = found.iterations
     for _ in range(3 if found.last.averages.jumped else 0):
+        task.budget.spend(ensemble, SEARCHES)
         last = evaluate(ensemble, found.last.order, task.problem, search=True)
         found = found._replace(last=last)
         if last.residual <= tol:
             break
-        found = polish(ensemble, last.order, task.problem, near.newton, tol)
+        if not task.budget.affords(NEXT_LEVEL * ensemble.work, np.inf):
+            break
+        found = _by_newton(ensemble, last.order, near, task, tol)
         iterations += found.iterations + 1
     scatter = _scatter(ensemble, found.last, near, task)
     errors = _errors(found.last, near, _risk_slopes(found.last.order, task, np.full(6, 1e-4)), task, scatter, 0.0)
@@ -305,8 +344,8 @@ def _best_state(start: Array, task: _Task) -> _State:
         return taken
     if _folds_do_not_matter(smooth, task):
         return smooth
-    cut = _levels(mixed_ladder(task.settings, _cut), smooth.last.order if smooth.converged else start, task)
-    cut = cut._replace(seen=[_shifted_rows(task)])
+    rows = mixed_ladder(task.settings, _cut)
+    cut = _levels(rows, smooth.last.order if smooth.converged else start, task)._replace(seen=[rows])
     found = [s for s in (cut, smooth, taken) if s.converged]
     return min(found, key=lambda s: s.error) if cut.converged else _jumping(smooth, start, task)
 
@@ -319,7 +358,9 @@ def _folds_do_not_matter(smooth: _State, task: _Task) -> bool:
 
 
 def _jumping(smooth: _State, start: Array, task: _Task) -> _State:
-    """The fixed point with a global prox, unless that without one is known better."""
+    """The fixed point with a global prox, unless that without one is known better, or good enough."""
+    if smooth.converged and not task.budget.affords(_ensemble_work(LOG2_SOBOL[0], task), smooth.error):
+        return smooth
     found = _ensemble(smooth.last.order if smooth.converged else start, task)
     if not smooth.converged:
         return found
@@ -333,7 +374,7 @@ def _folds_seen_to(smooth: _State, task: _Task) -> tuple[_State, _State]:
     mass = smooth.last.averages.folded_mass
     if not smooth.converged or mass >= LARGEST_TAKEN:
         return smooth, smooth
-    smooth = smooth._replace(seen=[_shifted_rows(task)] if mass > FELT_FOLD else smooth.seen)
+    smooth = smooth._replace(seen=[mixed(task.settings, _cut)] if mass > FELT_FOLD else smooth.seen)
     counted = _with_folds(smooth, task)
     felt = smooth.error < FOLD_WEIGHT * mass and task.tol < counted.error
     return _without_gaps(smooth, task) if felt else counted, counted
@@ -353,19 +394,15 @@ def _without_gaps(state: _State, task: _Task) -> _State:
     order, iterations = state.last.order, state.iterations
     numbers = [_numbers(state.last, task)]
     for fineness in range(-1, FINEST_GAPS + 1):
-        found = polish(_less_gaps(channel, fineness, task), order, task.problem, near.newton, _residual_tolerance(task))
+        rows = _less_gaps(channel, fineness, task)
+        found = _by_newton(rows, order, near, task, _residual_tolerance(task))
         order, iterations = found.last.order, iterations + found.iterations
         numbers.append(_numbers(found.last, task))
         errors = _errors(found.last, near, slopes, task, gap + _level_error(numbers, channel.slack), 0.0)
-        if errors[0] <= task.tol:
+        if errors[0] <= task.tol or not task.budget.affords(3.0 * NEXT_LEVEL * rows.work, float(errors[0])):
             break
     method = state.method.replace(channel.name, GapChannel.name, 1)
     return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method)
-
-
-def _shifted_rows(task: _Task) -> Channel:
-    """Rows to see the response on where folds weigh: it is singular where they begin, so that shifts tell its error."""
-    return mixed(task.settings, lambda s: Ensemble([_cut(s, shift) for shift in range(SCRAMBLES)]))
 
 
 def _less_gaps(channel: Ladder, fineness: int, task: _Task) -> Channel:
@@ -388,6 +425,6 @@ def _cuttable(setting: Setting) -> bool:
     return not dimensions(setting)[0] or FoldedChannel.applies(setting)
 
 
-def _cut(setting: Setting, shift: int | None = None) -> Ladder:
+def _cut(setting: Setting) -> Ladder:
     """The folds cut out, where there are scores."""
-    return FoldedChannel(0, setting, shift) if dimensions(setting)[0] else _smooth(setting)
+    return FoldedChannel(0, setting) if dimensions(setting)[0] else _smooth(setting)

@@ -560,8 +560,8 @@ CODEGEN = [
     Mutant(
         "hidden token missing from B",
         "codegen/runtime/population.py",
-        "np.array([sigmas[0] @ first, squares[0] @ first])",
-        "np.array([sigmas[0] @ first, 0.0 * (squares[0] @ first)])",
+        "np.array([weighted_sum(sigmas[0], first), weighted_sum(squares[0], first)])",
+        "np.array([weighted_sum(sigmas[0], first), 0.0 * weighted_sum(squares[0], first)])",
         samples,
     ),
     Mutant(

@@ -138,7 +138,7 @@ def test_whole_modules_of_the_built_in_activations(text):
     check(generate(system).load(), lower(system).kernels, [(x[:2], w[:2], y) for x, w, y in SAMPLES])
 
 
-@pytest.mark.parametrize("text", SMOOTH)
+@pytest.mark.parametrize("text", [*SMOOTH, "1 + atan(x)", "sinh(x)/5"])
 def test_known_activations(text):
     check(*kernels_alone(text, 3), SAMPLES)
 
@@ -196,6 +196,7 @@ HUGE = [
     *[(text, columns) for text in RATIOS for columns in (HIGH, LOW)],
     (KERNEL, HIGH),
     (KERNEL, LOW),
+    ("cosh(x)/sum(cosh(x))", HIGH),
 ]
 
 

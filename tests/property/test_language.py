@@ -66,7 +66,7 @@ def _real(function):
     return checked
 
 
-SHARED = ("exp", "log", "sqrt", "erf", "erfc", "tanh", "cos", "sin")
+SHARED = ("exp", "log", "sqrt", "erf", "erfc", "tanh", "cos", "sin", "sinh", "cosh", "atan")
 ORACLE = {
     **{name: _real(getattr(mpmath, name)) for name in SHARED},
     "sigmoid": _real(lambda v: 1 / (1 + mpmath.exp(-v))),

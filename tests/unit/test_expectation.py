@@ -143,7 +143,7 @@ def terms_value(terms, y, values):
 @pytest.mark.parametrize("kind", READINGS, ids=lambda kind: kind.__name__)
 def test_reading(kind):
     rng = random.Random(7)
-    for expr in READING_EXAMPLES.get(kind, [kind(-T - A), T * kind(3 - T)]):
+    for expr in READING_EXAMPLES.get(kind) or [kind(-T - A), T * kind(3 - T)]:
         terms = Reader(T, READINGS).read(expr)
         assert not any(k.others for k, _ in terms) or (kind in BY_NODE and BY_NODE[kind].averaged is None)
         for _ in range(4):

@@ -408,7 +408,7 @@ def test_not_expanded():
 
 
 def test_white_list():
-    names = "exp log sqrt erf erfc tanh sigmoid softplus relu abs cos sin sum mean"
+    names = "exp log sqrt erf erfc tanh sigmoid softplus relu abs cos sin sinh cosh atan sum mean"
     assert " ".join(FUNCTIONS) == names
     assert all(name in ALLOWED for name in FUNCTIONS)
     with pytest.raises(TypeError):

@@ -46,8 +46,8 @@ class Function:
     """What is true of a function f(u), and how it is written in each target.
 
     `value`: a name in mpmath, or f(m, u) in the operations of m, which is mpmath or has its names for other numbers.
-    `ends`: what f approaches towards -infinity and +infinity, in X; None where it oscillates or is not real (with
-    orders, at order 0).
+    `ends`: what f approaches towards -infinity and +infinity, in X; None where it oscillates or is not real.
+    Where there are orders, at order 0.
     `bounds`: the least and the greatest value, approached or taken.
     `kink`: f as a function of u below and above zero, where it is not smooth; `degree` d: f(t u) = t^d f(u), t > 0.
     """
@@ -414,7 +414,7 @@ RECORDS: tuple[Function, ...] = (
         ),
         c="softplus_mantissa({})",
         ends=(ONE, X),
-        bounds=(ZERO, sp.oo),
+        bounds=(sp.log(2), sp.oo),
     ),
     Function(
         node=erfc_mantissa,

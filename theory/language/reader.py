@@ -63,6 +63,7 @@ CONSTANTS: Mapping[str, sp.Expr] = MappingProxyType(
 
 _BOUNDED = tuple(name for name, function in BY_NAME.items() if function.analytic)
 _EXPONENTIAL, _EXPLOSIVE = nodes_that(lambda f: f.exponential), nodes_that(lambda f: f.explosive)
+_GROWING = ", ".join(name for name, function in BY_NAME.items() if function.explosive)
 _CALLS = f"the functions of one argument {', '.join(FUNCTIONS)}"
 _NAMES = (
     f"x, L, pi or a parameter: a letter, then letters, digits and single underscores, {MAX_NAME} at most, "
@@ -392,7 +393,7 @@ class _Reader:
         if isinstance(expr, _EXPONENTIAL):
             self.check_exponential(node, expr.args[0])
         if _exponentials(expr) > MAX_EXPONENTIALS:
-            allowed = f"at most {MAX_EXPONENTIALS} levels of exp, or of powers with names in the exponent"
+            allowed = f"at most {MAX_EXPONENTIALS} levels of {_GROWING}, or of powers with names in the exponent"
             self.refuse(node, "exponentials are nested too deeply", allowed)
         for part in expr.args:
             self.check(node, part)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import mpmath
 
+from replicode.codegen.threads import one_thread
 from replicode.theory.errors import Refusal
 from replicode.validation.properties import kernels, population, ridge, saddle, solution, symmetries
 from replicode.validation.properties.subject import DIGITS, Subject
@@ -53,6 +54,7 @@ LONGER: Mapping[str, Property] = {
 }
 
 
+@one_thread()
 def outcomes(of: Subject, names: Iterable[str] = tuple(PROPERTIES)) -> dict[str, Verdict]:
     """The named properties in turn, all that `check` runs by default; one that cannot be computed has failed."""
     known = {**PROPERTIES, **LONGER}
