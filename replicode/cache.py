@@ -30,8 +30,9 @@ from replicode import __version__
 MOST_BYTES = 512 * 2**20
 FOLDER_MODE = 0o700
 RUN_ON = ("sympy", "numpy", "scipy", "mpmath")
-ENTRIES = f"*-{'[0-9a-f]' * 64}.json"
+ENTRIES = f"*-{'[0-9a-f]' * 64}.json*"
 PARTIAL = "entry-*.partial"
+TRAINED = f"trained-{'[0-9a-f]' * 64}.jsonl"  # the trainings of `validate`, one line each
 ABANDONED = 86400.0  # seconds after which a partial file has no writer any more
 
 
@@ -92,6 +93,19 @@ def cached(kind: str, parts: tuple[object, ...], build: Callable[[], dict[str, A
     return payload
 
 
+def lines_file(kind: str, *parts: object) -> Path | None:
+    """A file of lines that grows with the work done; None where there can be none that is the user's own."""
+    path = cache_folder() / f"{kind}-{cache_key(kind, *parts)}.jsonl"
+    try:
+        _make_folder(path.parent)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        with os.fdopen(handle):
+            return path if _is_own(os.fstat(handle)) else None
+    except OSError as problem:
+        _warn(f"not written: {problem}")
+        return None
+
+
 def _checksum(payload: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
 
@@ -149,7 +163,7 @@ def _make_folder(folder: Path) -> None:
 def _trim(folder: Path) -> None:
     """Drop what a killed process left half written, and the entries used longest ago beyond the size allowed."""
     left = MOST_BYTES
-    for _, size, path in sorted(_files(folder, ENTRIES), reverse=True):
+    for _, size, path in sorted([*_files(folder, ENTRIES), *_files(folder, TRAINED)], reverse=True):
         left -= size
         if left < 0:
             path.unlink(missing_ok=True)
@@ -172,7 +186,7 @@ def entries() -> list[dict[str, Any]]:
     """What the cache holds: file name, size, what it was made for, and whether it is intact."""
     found = []
     for _, size, path in sorted(_files(cache_folder(), ENTRIES), key=lambda f: f[2]):
-        payload = _read(path)
+        payload = {"made_for": "work that was done, line by line"} if path.suffix == ".jsonl" else _read(path)
         made_for = payload.get("made_for", "") if payload else ""
         found.append({"file": path.name, "bytes": size, "made_for": made_for, "intact": bool(payload)})
     return found
@@ -180,7 +194,7 @@ def entries() -> list[dict[str, Any]]:
 
 def clear() -> int:
     """Remove every entry; returns how many there were."""
-    paths = [path for pattern in (ENTRIES, PARTIAL) for _, _, path in _files(cache_folder(), pattern)]
+    paths = [path for pattern in (ENTRIES, TRAINED, PARTIAL) for _, _, path in _files(cache_folder(), pattern)]
     for path in paths:
         path.unlink(missing_ok=True)
     return len(paths)

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from generated import module_of
 
-from replicode.codegen.emit import generate
-from replicode.theory.saddle import derive
 from replicode.verbs.solve import solve
 
 ACTIVATIONS = (
@@ -58,7 +57,7 @@ class Effort(NamedTuple):
         return self.coarse() | {"LARGEST_LATTICE": 4 * self.lattice}
 
 
-QUICK, WHOLE = Effort(50_000, 8), Effort(250_000, 9)
+QUICK, WHOLE = Effort(30_000, 7), Effort(250_000, 9)
 
 
 class Point(NamedTuple):
@@ -107,11 +106,6 @@ def points() -> list[Point]:
         arguments |= {"c": round(rng.uniform(-1.0, 1.0), 2)} if activation == "erf" else {}
         found.append(Point(str(activation), str(task), int(rng.integers(2, 4)), arguments))
     return found
-
-
-@lru_cache(maxsize=8)
-def module_of(activation: str, task: str, tokens: int) -> Any:
-    return generate(derive(activation, task, tokens)).load()
 
 
 @contextmanager
