@@ -79,6 +79,7 @@ class BayesChannel:
         entropy = system.free_entropy.xreplace({entropy_of(system.model): LOG_Z}).subs({b.q: 1 - b.V for b in blocks})
         self.entropy = compiled(sp.expand(entropy), (ALPHA, *[b.V for b in blocks], *[b.qh for b in blocks], LOG_Z))
         self.risk = compiled(system.risk, (A, values.q, NOISE))
+        self.noise_risk = float(compiled(system.model.noise_risk(), (NOISE,))(noise))
         self.told_V_v = compiled(system.revealed.V_v, (ALPHA, NOISE))
         self.contraction = compiled(system.revealed.contraction, (ALPHA,))
 

@@ -615,6 +615,11 @@ class PreciseSolver:
         return [(self._risk(point) - base) / step for point in moved]
 
 
+def noise_risk(model: Model, noise: mpf) -> mpf:
+    """The part of the risk that is the label's own noise."""
+    return mpf(sp.lambdify(NOISE, model.noise_risk(), modules="mpmath")(noise))
+
+
 def _inside(order: Vector, digits: int, model: Model) -> Vector:
     """The point, or one next to it where q is not zero: where sigma ignores the scores the saddle has q_k = 0."""
     floor, norms = mpf(10) ** (-3 * digits), {model.index(b.q) for b in model.blocks}

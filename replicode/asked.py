@@ -10,6 +10,7 @@ from replicode.theory.lengths import Lengths
 
 if TYPE_CHECKING:
     from replicode.theory.activation import ActivationLike
+    from replicode.theory.model import Model
     from replicode.theory.task import Task
 
 
@@ -18,6 +19,7 @@ def asked(
     task: str | Task,
     tokens: Lengths | None,
     parameters: Mapping[str, float] | None = None,
+    model: Model | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Activation and task as they were named, and the expressions that these names stand for; then all the rest."""
@@ -28,4 +30,5 @@ def asked(
         texts |= {"parameters": dict(parameters or {})}
     weight = task_text(task)
     texts |= {"task": task if isinstance(task, str) else weight, "log_weight": weight}
+    texts |= {} if model is None else {"model": model.texts()}
     return texts | {"tokens": None if tokens is None else tokens.fixed or str(tokens), **options}

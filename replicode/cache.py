@@ -30,7 +30,7 @@ from replicode import __version__
 MOST_BYTES = 512 * 2**20
 FOLDER_MODE = 0o700
 RUN_ON = ("sympy", "numpy", "scipy", "mpmath")
-ENTRIES = f"*-{'[0-9a-f]' * 64}.json"
+ENTRIES = f"*-{'[0-9a-f]' * 64}.json*"  # and .jsonl, of work kept line by line
 PARTIAL = "entry-*.partial"
 ABANDONED = 86400.0  # seconds after which a partial file has no writer any more
 
@@ -90,6 +90,19 @@ def cached(kind: str, parts: tuple[object, ...], build: Callable[[], dict[str, A
         with contextlib.suppress(OSError):
             os.utime(path)  # the entries that are used are dropped last
     return payload
+
+
+def lines_file(kind: str, *parts: object) -> Path | None:
+    """A file of lines that grows with the work done; None where there can be none that is the user's own."""
+    path = cache_folder() / f"{kind}-{cache_key(kind, *parts)}.jsonl"
+    try:
+        _make_folder(path.parent)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        with os.fdopen(handle):
+            return path if _is_own(os.fstat(handle)) else None
+    except OSError as problem:
+        _warn(f"not written: {problem}")
+        return None
 
 
 def _checksum(payload: dict[str, Any]) -> str:
@@ -172,7 +185,7 @@ def entries() -> list[dict[str, Any]]:
     """What the cache holds: file name, size, what it was made for, and whether it is intact."""
     found = []
     for _, size, path in sorted(_files(cache_folder(), ENTRIES), key=lambda f: f[2]):
-        payload = _read(path)
+        payload = {"made_for": "work that was done, line by line"} if path.suffix == ".jsonl" else _read(path)
         made_for = payload.get("made_for", "") if payload else ""
         found.append({"file": path.name, "bytes": size, "made_for": made_for, "intact": bool(payload)})
     return found

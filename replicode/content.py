@@ -13,6 +13,7 @@ from replicode.theory.registry import ACTIVATIONS, TASKS, Registered
 
 if TYPE_CHECKING:
     from replicode.theory.activation import ActivationLike
+    from replicode.theory.model import Model
     from replicode.theory.task import Task
 
 Content = tuple[object, ...]
@@ -40,6 +41,11 @@ def task_content(task: str | Task) -> Content:
 
     made = task_of(task)
     return "object", made.name, sp.srepr(made.log_weight)
+
+
+def model_content(model: Model | None) -> Content:
+    """Everything a model says; nothing for the one that is meant without any."""
+    return () if model is None else ("model", model.key)
 
 
 def _named(text: str, table: Mapping[str, Registered]) -> Content:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.arguments import BACKENDS, check_parameters, one_of
 from replicode.cache import cached
-from replicode.content import Content, activation_content, task_content
+from replicode.content import Content, activation_content, model_content, task_content
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
 
 if TYPE_CHECKING:
     from replicode.theory.activation import ActivationLike
+    from replicode.theory.model import Model
     from replicode.theory.task import Task
 
 
@@ -29,6 +30,7 @@ def module_for(
     tokens: Tokens,
     backend: str = "numpy",
     given: Mapping[str, float] | None = None,
+    model: Model | None = None,
 ) -> tuple[ModuleType, dict[str, float]]:
     """The generated module, from the cache when it is there, and the values of the activation's parameters.
 
@@ -36,9 +38,9 @@ def module_for(
     """
     one_of("backend", backend, BACKENDS)
     law = lengths(tokens)
-    payload = _payload(act, task, law, given)
+    payload = _payload(act, task, law, given, model)
     values = {**payload["settled"], **(given or {})}
-    module = _loaded(payload["source"]) if backend == "numpy" else _compiled(act, task, law, payload["source"])
+    module = _loaded(payload["source"]) if backend == "numpy" else _compiled(act, task, law, payload["source"], model)
     if given is not None:
         check_parameters(module.PARAMETERS, values)
     return module, values
@@ -46,7 +48,7 @@ def module_for(
 
 def module_source(act: ActivationLike, task: str | Task, tokens: Tokens) -> str:
     """The source of the generated module, from the cache when it is there."""
-    return str(_payload(act, task, lengths(tokens), None)["source"])
+    return str(_payload(act, task, lengths(tokens), None, None)["source"])
 
 
 def call(module: ModuleType, name: str, **arguments: Any) -> Any:
@@ -59,17 +61,19 @@ def call(module: ModuleType, name: str, **arguments: Any) -> Any:
         raise Refusal(f"the numbers leave double precision at these arguments ({problem})") from None
 
 
-def _key(act: ActivationLike, task: str | Task, tokens: Lengths) -> Content:
-    return activation_content(act), task_content(task), repr(tokens)
+def _key(act: ActivationLike, task: str | Task, tokens: Lengths, model: Model | None) -> Content:
+    return activation_content(act), task_content(task), repr(tokens), *model_content(model)
 
 
 def _payload(
-    act: ActivationLike, task: str | Task, tokens: Lengths, given: Mapping[str, float] | None
+    act: ActivationLike, task: str | Task, tokens: Lengths, given: Mapping[str, float] | None, model: Model | None
 ) -> dict[str, Any]:
-    return cached("module", _key(act, task, tokens), lambda: _build(act, task, tokens, given))
+    return cached("module", _key(act, task, tokens, model), lambda: _build(act, task, tokens, given, model))
 
 
-def _build(act: ActivationLike, task: str | Task, tokens: Lengths, given: Mapping[str, float] | None) -> dict[str, Any]:
+def _build(
+    act: ActivationLike, task: str | Task, tokens: Lengths, given: Mapping[str, float] | None, model: Model | None
+) -> dict[str, Any]:
     from replicode.codegen.compiler import generate
     from replicode.theory.activation import activation
     from replicode.theory.saddle import derive
@@ -78,7 +82,7 @@ def _build(act: ActivationLike, task: str | Task, tokens: Lengths, given: Mappin
     known = {p: float(v) for p, v in {**made.defaults, **made.values}.items()}
     if given is not None:
         check_parameters(made.parameters, {**known, **given})
-    system = derive(made, task, tokens)
+    system = derive(made, task, tokens, model)
     return {
         "made_for": f"{made.text}, task {system.task.text}, {tokens} tokens",
         "source": generate(system).source,
@@ -86,7 +90,7 @@ def _build(act: ActivationLike, task: str | Task, tokens: Lengths, given: Mappin
     }
 
 
-def _compiled(act: ActivationLike, task: str | Task, tokens: Lengths, source: str) -> ModuleType:
+def _compiled(act: ActivationLike, task: str | Task, tokens: Lengths, source: str, model: Model | None) -> ModuleType:
     """The module with compiled loops, cached for this compiler and processor."""
     from replicode.codegen.native import machine
 
@@ -95,11 +99,11 @@ def _compiled(act: ActivationLike, task: str | Task, tokens: Lengths, source: st
         from replicode.theory.activation import activation
         from replicode.theory.saddle import derive
 
-        system = derive(activation(act), task, tokens)
+        system = derive(activation(act), task, tokens, model)
         library = base64.b64encode(compiled(c_source(system))).decode()
         return {"made_for": f"compiled {system.activation.text}, {tokens} tokens", "library": library}
 
-    return _accelerated(source, cached("fast", (*_key(act, task, tokens), machine()), build)["library"])
+    return _accelerated(source, cached("fast", (*_key(act, task, tokens, model), machine()), build)["library"])
 
 
 @lru_cache(maxsize=32)

@@ -19,13 +19,14 @@ from replicode.theory.errors import Refusal
 if TYPE_CHECKING:
     from replicode.theory.activation import ActivationLike
     from replicode.theory.lengths import Lengths
+    from replicode.theory.model import Model
     from replicode.theory.task import Task
 
 _ROUGH = 3
 
 
 def precise_solution(
-    system: tuple[ActivationLike, str | Task, Lengths],
+    system: tuple[ActivationLike, str | Task, Lengths, Model | None],
     module: ModuleType,
     setting: Mapping[str, float],
     init: str,
@@ -33,7 +34,7 @@ def precise_solution(
     digits: int,
 ) -> dict[str, Any]:
     """The fields of a Solution, with numbers good to the digits asked for; floats as long as these hold them."""
-    from replicode.codegen.precise import GUARD, Physics, check_dimension, precise_saddle
+    from replicode.codegen.precise import GUARD, Physics, check_dimension, noise_risk, precise_saddle
     from replicode.codegen.precise_kernel import decimal_numbers
     from replicode.verbs.derive import derive
 
@@ -45,10 +46,11 @@ def precise_solution(
     with workdps(digits + GUARD):
         known = {p: _decimal(parameters[p]) for p in module.PARAMETERS}
         physics = Physics(**{name: _decimal(value) for name, value in setting.items()}, parameters=known)
-        found = precise_saddle(derive(*system), start, physics, digits, decimal_numbers())
+        derived = derive(*system)
+        found = precise_saddle(derived, start, physics, digits, decimal_numbers())
         numbers = {
             "test_risk": found.test_risk,
-            "excess_risk": found.test_risk - physics.noise**2,
+            "excess_risk": found.test_risk - noise_risk(derived.model, physics.noise),
             "train_loss": found.averages.train_loss,
             "energy": found.energy,
             "order_parameters": dict(zip(module.ORDER_NAMES, found.order, strict=True)),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 
 import mpmath
+from hypothesis import strategies as st
 from mpmath import mpf
 
 from replicode.theory.activation import activation
@@ -23,6 +24,7 @@ __all__ = [
     "PARAMETERS",
     "SMOOTH",
     "activations",
+    "costly_texts",
     "direct_loss",
     "direct_sigma",
     "numbers",
@@ -85,3 +87,51 @@ def direct_loss(text, x, w, y, v_v, values):
     sigmas = direct_sigma(text, x, values)
     residual = y - mpmath.fdot(sigmas, w)
     return residual**2 / (2 * (1 + v_v * mpmath.fdot(sigmas, sigmas)))
+
+
+def _joined(parts, sign):
+    return sign.join(f"({p})" for p in parts)
+
+
+_LETTERS = [c for c in "abcdfghijklmnopqrstuv" if c != "L"]
+_SMALL = st.integers(0, 70).map(str)
+_LINES = st.tuples(st.sampled_from(["x", "2*x", "x**2", "x + c", "sum(x)", "a*x"]), _SMALL).map(" + ".join)
+_POWERS_OF_SUMS = st.tuples(
+    st.lists(st.sampled_from(_LETTERS), min_size=2, max_size=12, unique=True), st.integers(2, 64)
+).map(lambda t: f"({'+'.join(t[0])})**{t[1]}*x")
+_PRODUCTS = st.lists(_LINES, min_size=2, max_size=60).map(lambda parts: _joined(parts, "*"))
+_DIVISORS = st.lists(st.tuples(_SMALL, _SMALL), min_size=1, max_size=40).map(
+    lambda parts: "x/" + _joined([f"x**2 + {a}*x + {a}**2 + 1 + {b}" for a, b in parts], "/")
+)
+_CALLED = [
+    "exp",
+    "log",
+    "sqrt",
+    "erf",
+    "erfc",
+    "tanh",
+    "sigmoid",
+    "softplus",
+    "relu",
+    "abs",
+    "cos",
+    "sin",
+    "sum",
+    "mean",
+]
+
+
+def _compound(inner):
+    return st.one_of(
+        st.tuples(st.sampled_from(_CALLED), inner).map(lambda t: f"{t[0]}({t[1]})"),
+        st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda t: f"({t[0]}){t[1]}({t[2]})"),
+        st.tuples(inner, st.sampled_from(["2", "3", "7", "64", "-1", "0.5", "c"])).map(lambda t: f"({t[0]})**{t[1]}"),
+    )
+
+
+_NESTED = st.recursive(st.sampled_from(["x", "x", "x", "c", "a", "L", "1", "0.3", "2"]), _compound, max_leaves=12)
+_MIXED = st.lists(st.one_of(_NESTED, _POWERS_OF_SUMS, _DIVISORS), min_size=2, max_size=3).map(
+    lambda parts: _joined(parts, "*")
+)
+# Text that is well formed and may cost SymPy dear: powers of long sums, long products, many divisors, deep nesting.
+costly_texts = st.one_of(_POWERS_OF_SUMS, _PRODUCTS, _DIVISORS, _NESTED, _NESTED, _MIXED)

@@ -132,6 +132,10 @@ class Model:
         expressions = [getattr(self, f.name) for f in fields(self) if f.name != "blocks"]
         return "\0".join([repr(self.blocks), *map(sp.srepr, expressions)])
 
+    def texts(self) -> dict[str, str]:
+        """Its expressions as text."""
+        return {f.name: str(getattr(self, f.name)) for f in fields(self) if f.name != "blocks"}
+
     @cached_property
     def order_parameters(self) -> tuple[sp.Symbol, ...]:
         """m, q, V of every block: the order in which they stand wherever they are a vector."""

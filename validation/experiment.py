@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from math import floor, isfinite
 from typing import Any
@@ -129,7 +130,8 @@ def run(
         if outcome is None:
             args = (setting, token_map, lambdas, start, risk, dim, seed, root_seed)
             outcome = run_one(*args, tolerance=tolerance, controls=controls)
-            kept.put(key, asdict(outcome) if isinstance(outcome, Failure) else dict(outcome))
+            with suppress(OSError):  # what can not be kept is no reason to stop
+                kept.put(key, asdict(outcome) if isinstance(outcome, Failure) else dict(outcome))
         if isinstance(outcome, Failure):
             failures.append(outcome)
         else:

@@ -16,7 +16,7 @@ class Kept:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.known: dict[str, Any] = {}
-        text = path.read_text(encoding="utf-8") if path is not None and path.exists() else ""
+        text = _text(path) if path is not None else ""
         self.torn = bool(text) and not text.endswith("\n")
         for line in text.splitlines():
             try:
@@ -39,6 +39,14 @@ class Kept:
                 stream.write("\n" * self.torn + json.dumps({"key": text, "payload": payload}) + "\n")
             self.torn = False
         return payload
+
+
+def _text(path: Path) -> str:
+    """What the file has; nothing where it can not be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def training_source() -> str:

@@ -173,9 +173,8 @@ def _solution(state: _State, task: _Task, worst: float, notes: list[str]) -> Sol
     warnings = [] if state.converged else [_not_converged(last)]
     if state.converged and not error <= worst:
         bound, asked = told_apart(error, worst)
-        warnings.append(
-            f"error: the bound {bound} is above the {asked} {'asked for' if worst == task.tol else 'of three digits'}"
-        )
+        wanted = "asked for" if worst == task.tol else "of three digits"
+        warnings.append(f"error: the bound {bound} is above the {asked} {wanted}")
     if state.searched and shift > UNCERTIFIED_JUMP:
         warnings.append(
             f"jumps: the error does not cover global minima that the search missed (jump weight {jump:.3g})"

@@ -66,7 +66,7 @@ def bayes_point(place: Place, tolerance: float) -> dict[str, Any]:
         from replicode.verbs.bayes import bayes
 
         digits = max(1, -floor(log10(tolerance)))
-        law = {"nu": place.nu, "noise": place.noise, "alpha": place.alpha}
+        law: dict[str, Any] = {"nu": place.nu, "noise": place.noise, "alpha": place.alpha}
         found = bayes(task=place.task, tokens=place.tokens, **law, digits=digits)
         return {
             "made_for": f"figure: {place.text}",

@@ -13,6 +13,7 @@ from replicode.codegen.runtime.wording import told_apart
 from replicode.results import Result
 from replicode.theory.bayes import derive_bayes
 from replicode.theory.lengths import Tokens, lengths
+from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.theory.task import Task
 from replicode.theory.task import task as task_of
 
@@ -47,6 +48,7 @@ def bayes(
     alpha: float,
     noise: float = 0.0,
     digits: int | None = None,
+    model: Model | None = None,
 ) -> Bayes:
     """The Bayes-optimal test risk: the branch of the largest free entropy among informed and uninformed starts.
 
@@ -59,11 +61,12 @@ def bayes(
         "nu": not_negative("nu", nu, True),
         "noise": not_negative("noise", noise),
     }
-    found = branches(bayes_channel(task, law, at["nu"], at["noise"]), at["alpha"], goal.aim)
+    channel = bayes_channel(task, law, at["nu"], at["noise"], model)
+    found = branches(channel, at["alpha"], goal.aim)
     best = equilibrium(found)
     return Bayes(
         test_risk=best.test_risk,
-        excess_risk=max(best.test_risk - at["noise"] ** 2, 0.0),
+        excess_risk=max(best.test_risk - channel.noise_risk, 0.0),
         order_parameters={"q_k": best.q_k, "q_v": best.q_v},
         free_entropy=best.free_entropy,
         hard_phase=is_hard(found),
@@ -72,14 +75,16 @@ def bayes(
         error=best.error,
         recovered=best.recovered,
         warnings=_warnings(found, best, goal.worst),
-        asked=asked(None, task, law, **at, digits=goal.digits),
+        asked=asked(None, task, law, None, model, **at, digits=goal.digits),
     )
 
 
-def bayes_channel(task: str | Task, tokens: Tokens, nu: float, noise: float) -> BayesChannel:
+def bayes_channel(
+    task: str | Task, tokens: Tokens, nu: float, noise: float, model: Model | None = None
+) -> BayesChannel:
     """The channel of a setting, its arguments checked."""
     signal, spread, law = not_negative("nu", nu, True), not_negative("noise", noise), lengths(tokens)
-    return BayesChannel(derive_bayes(task_of(task).at(law)), signal, spread, law)
+    return BayesChannel(derive_bayes(task_of(task).at(law), model or DEFAULT_MODEL), signal, spread, law)
 
 
 def equilibrium(found: tuple[Branch, ...]) -> Branch:

@@ -52,7 +52,6 @@ def derivation_of(
     law = None if tokens is None else lengths(tokens)
     given = given_parameters(parameters, {})
 
-    @budget(f"deriving level {level}")
     def build() -> dict[str, Any]:
         from replicode.present import as_json, as_latex, as_markdown, as_text
         from replicode.theory.activation import activation
@@ -66,9 +65,10 @@ def derivation_of(
             "latex": as_latex(found),
         }
 
-    key = activation_content(act), task_content(task), repr(law), level, sorted(given.items())
-    found = cached("derive", key, build)
-    stamp = {"asked": asked(act, task, law, given, level=level), "version": __version__}
+    with budget(f"deriving level {level}"):
+        key = activation_content(act), task_content(task), repr(law), level, sorted(given.items())
+        found = cached("derive", key, build)
+        stamp = {"asked": asked(act, task, law, given, level=level), "version": __version__}
     return found | {"json": found["json"] | stamp}
 
 

@@ -7,21 +7,22 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, Accuracy, accuracy, one_of, point
+from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, check_digits, one_of, point
 from replicode.asked import asked
 from replicode.cache import cached
-from replicode.content import task_content
+from replicode.content import model_content, task_content
 from replicode.modules import call, module_for
 from replicode.results import Solution
+from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import Refusal
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
     from replicode.theory.activation import ActivationLike
+    from replicode.theory.model import Model
     from replicode.theory.task import Task
 
-USUAL_DIGITS = 8
 BAYES_DIGITS = 6
 BAYES_WORST = 1e-3
 BAYES_TOKENS = 4
@@ -41,39 +42,36 @@ def solve(
     init: str = "informed",
     backend: str = "numpy",
     bayes: bool = True,
+    model: Model | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Solution:
     """Solve the saddle-point equations; the Solution carries its error, its warnings and the Bayes-optimal risk.
 
-    Without `digits` eight are aimed at, and three will do: the error says how many were reached.
+    Without `digits` eight are aimed at for a few seconds, and three will do: the error says how many were reached.
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
+    `model` says what is learned where that is not the default, a square loss on noisy values of the hidden token.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
-    goal, law = accuracy(digits, USUAL_DIGITS, MOST_DIGITS), lengths(tokens)
+    tolerance = None if digits is None else check_digits(digits, MOST_DIGITS)
+    wanted, law = None if digits is None else int(digits), lengths(tokens)
     at = point(alpha, nu, noise, lambda_k, lambda_v)
     options = {
-        "digits": goal.digits,
+        "digits": wanted,
         "init": one_of("init", init, INITS),
         "backend": one_of("backend", backend, BACKENDS),
     }
-    module, values = module_for(act, task, law, backend, given_parameters(parameters, more))
-    if goal.digits is not None and goal.digits > DOUBLE_DIGITS:
+    module, values = module_for(act, task, law, backend, given_parameters(parameters, more), model)
+    if wanted is not None and wanted > DOUBLE_DIGITS:
         from replicode.precise import precise_solution
 
-        fields = precise_solution((act, task, law), module, at, init, values, goal.digits)
+        fields = precise_solution((act, task, law, model), module, at, init, values, wanted)
     else:
-        fields = call(module, "solve", **at, init=init, tol=goal.aim, **values)._asdict()
-    fields["warnings"] = owed(fields["warnings"], fields["error"], goal)
-    solution = Solution(**fields, asked=asked(act, task, law, values, **at, **options))
+        fields = call(module, "solve", **at, init=init, tol=tolerance, **values)._asdict()
+    solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options))
     if not bayes or _slow_bayes(module):
         return solution
-    return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"]))
-
-
-def owed(warnings: tuple[str, ...], error: float, goal: Accuracy) -> tuple[str, ...]:
-    """The warnings without the one about the bound, where the bound is within what was owed."""
-    return tuple(w for w in warnings if not w.startswith("error:")) if error <= goal.worst else warnings
+    return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"], model))
 
 
 def _slow_bayes(module: ModuleType) -> bool:
@@ -82,7 +80,7 @@ def _slow_bayes(module: ModuleType) -> bool:
 
 
 def bayes_reference(
-    task: str | Task, tokens: Tokens, alpha: float, nu: float, noise: float
+    task: str | Task, tokens: Tokens, alpha: float, nu: float, noise: float, model: Model | None = None
 ) -> tuple[float, float] | None:
     """The Bayes-optimal test risk and its error, from the cache when it is there; None where it is refused."""
     law = lengths(tokens)
@@ -91,7 +89,9 @@ def bayes_reference(
         from replicode.verbs.bayes import bayes
 
         try:
-            found = bayes(task=task, tokens=law, nu=nu, alpha=alpha, noise=noise, digits=BAYES_DIGITS)
+            found = bayes(task=task, tokens=law, nu=nu, alpha=alpha, noise=noise, digits=BAYES_DIGITS, model=model)
+        except BudgetSpent:
+            raise
         except Refusal as refusal:
             return {"made_for": f"Bayes-optimal risk, refused: {refusal}", "risk": None, "error": None}
         trusted = found.converged and math.isfinite(found.test_risk) and found.error < BAYES_WORST
@@ -101,8 +101,11 @@ def bayes_reference(
             "error": found.error,
         }
 
-    key = task_content(task), repr(law), float(alpha), float(nu), float(noise), BAYES_DIGITS
-    found = cached("bayes", key, build)
+    key = task_content(task), repr(law), float(alpha), float(nu), float(noise), BAYES_DIGITS, *model_content(model)
+    try:
+        found = cached("bayes", key, build)
+    except BudgetSpent:  # not kept: another machine, or a larger budget, may have it
+        return None
     return None if found["risk"] is None else (float(found["risk"]), float(found["error"]))
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from replicode.arguments import INITS, accuracy, one_of, point
+from replicode.arguments import INITS, check_digits, one_of, point
 from replicode.asked import asked
-from replicode.cache import cache_folder, cache_key
+from replicode.cache import lines_file
 from replicode.modules import module_for
 from replicode.results import Report
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters, whole_number
-from replicode.verbs.solve import owed, solve
+from replicode.verbs.solve import solve
 
 if TYPE_CHECKING:
     from replicode.theory.activation import ActivationLike
+    from replicode.theory.model import Model
     from replicode.theory.task import Task
 
-USUAL_DIGITS = 5
 LEAST_DIM, LEAST_SEEDS = 40, 2
 
 
@@ -37,17 +37,20 @@ def validate(
     dim: int = 400,
     seeds: int = 40,
     progress: Callable[[int, int, str], None] | None = None,
+    model: Model | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Report:
     """Train attention at D/4, D/2 and D, extrapolate in 1/D and compare all seven quantities with the theory."""
-    goal = accuracy(digits, USUAL_DIGITS)
+    if digits is not None:
+        check_digits(digits)
     at: dict[str, Any] = point(alpha, nu, noise, lambda_k, lambda_v)
-    options = {"digits": goal.digits, "init": one_of("init", init, INITS)}
+    options = {"digits": None if digits is None else int(digits), "init": one_of("init", init, INITS)}
     dim, seeds = whole_number("dim", dim, LEAST_DIM), whole_number("seeds", seeds, LEAST_SEEDS)
     given, law = given_parameters(parameters, more), lengths(tokens)
     import numpy as np
 
+    from replicode.theory.model import DEFAULT_MODEL
     from replicode.validation.controls import controls_of
     from replicode.validation.cost import check_cost
     from replicode.validation.experiment import report, run
@@ -56,10 +59,10 @@ def validate(
     from replicode.validation.module import GeneratedAttention
 
     check_cost(law, at["alpha"], (dim // 4, dim // 2, dim), seeds)
-    wanted = goal.digits or USUAL_DIGITS
-    solution = solve(act, task=task, tokens=law, digits=wanted, init=init, parameters=given, **at)
-    module, values = module_for(act, task, law, given=given)
-    attention = GeneratedAttention(module, at["nu"], at["noise"], np.array([values[p] for p in module.PARAMETERS]))
+    solution = solve(act, task=task, tokens=law, digits=digits, init=init, model=model, parameters=given, **at)
+    module, values = module_for(act, task, law, given=given, model=model)
+    params = np.array([values[p] for p in module.PARAMETERS])
+    attention = GeneratedAttention(module, at["nu"], at["noise"], params, model or DEFAULT_MODEL)
     content = (training_source(), module.METADATA["signature"], sorted(values.items()), at, init)
     experiment = run(
         attention.setting(at["alpha"]),
@@ -71,13 +74,13 @@ def validate(
         seeds,
         progress=progress,
         controls=controls_of(attention),
-        kept=Kept(cache_folder() / f"trained-{cache_key('trained', *content)}.jsonl"),
+        kept=Kept(lines_file("trained", *content)),
     )
     fields = solution._asdict() | dict(solution.order_parameters)
     theory = {q: float(fields[q]) for q in QUANTITIES}
     errors = {**solution.errors, "test_risk": solution.error}
     found: dict[str, Any] = report(theory, experiment, {q: errors[q] for q in QUANTITIES})
     found["dims"] = tuple(found["dims"])
-    found["warnings"] = (*owed(solution.warnings, solution.error, goal), *found["warnings"])
-    question = asked(act, task, law, values, **at, **options, dim=dim, seeds=seeds)
+    found["warnings"] = (*solution.warnings, *found["warnings"])
+    question = asked(act, task, law, values, model, **at, **options, dim=dim, seeds=seeds)
     return Report(**found, bayes_risk=solution.bayes_risk, asked=question)

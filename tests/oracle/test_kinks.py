@@ -262,16 +262,23 @@ def test_solve_states_an_error_it_keeps(monkeypatch):
 @pytest.mark.full
 @pytest.mark.parametrize("text, tokens", [("relu(x)", 2), ("1 + abs(x - 1)", 2), ("abs(x)", 1)])
 def test_errors_cover_other_nodes(text, tokens, monkeypatch):
-    """Solutions on other scrambles, against one on four times their nodes, within the errors that both state."""
+    """Solutions on other scrambles, against the others and one on four times their nodes, within what they state.
+
+    abs(x) is next to losing its signal: where the map of a set of nodes has no fixed point there, no error is known.
+    """
     module = module_of(text, tokens)
-    reference, errors = numbers(module, module.solve(**POINT, tol=1e-9))
-    scrambled = module._kinked_scrambled
+    solutions, scrambled = [module.solve(**POINT, tol=1e-9)], module._kinked_scrambled
     for seed in range(1, 7):
         monkeypatch.setattr(
             module, "_kinked_scrambled", lambda log2, s, task, o=seed: scrambled(log2, s + 100 * o, task)
         )
-        found, bounds = numbers(module, module.solve(**POINT, tol=1.0))
-        assert np.all(np.abs(found - reference) <= errors + bounds)
+        solutions.append(module.solve(**POINT, tol=1.0))
+    for solution in solutions:
+        assert solution.converged or (solution.error == np.inf and solution.warnings)
+    stated = [numbers(module, s) for s in solutions if s.converged]
+    assert len(stated) >= 5
+    for found, bounds in stated:
+        assert all(np.all(np.abs(found - other) <= bounds + errors) for other, errors in stated)
 
 
 @pytest.mark.full

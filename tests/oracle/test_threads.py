@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from replicode.api import module_source
+from replicode.modules import module_source
 
 POOL = {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
 OTHERS = 0.1  # of the main thread's time: waking and ending the pool

@@ -91,6 +91,15 @@ def test_the_entries_used_longest_ago_are_dropped(folder, monkeypatch):
     assert cache.clear() == 2 and [p.name for p in folder.iterdir()] == ["notes.json"]
 
 
+def test_files_of_lines_are_the_users_own_and_cleared_too(folder):
+    path = cache.lines_file("trained", "part")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700 and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [e["intact"] for e in cache.entries()] == [True]
+    path.chmod(0o666)
+    assert cache.lines_file("trained", "part") is None
+    assert cache.clear() == 1 and not path.exists()
+
+
 def test_versions_are_part_of_the_key(monkeypatch):
     keys = set()
     for changed in (None, "numpy", "scipy", "sympy", "replicode"):

@@ -99,3 +99,20 @@ def test_a_torn_line_costs_itself_alone(tmp_path):
     Kept(path).put({"seed": 2}, 2.0)
     again = Kept(path)
     assert again.get({"seed": 1}) == 1.0 and again.get({"seed": 2}) == 2.0
+
+
+def test_what_cannot_be_kept_is_no_reason_to_stop(monkeypatch, tmp_path):
+    monkeypatch.setattr(experiment, "run_one", lambda *args, **options: experiment.Failure(*args[5:7], 1.0, 1))
+    (tmp_path / "file").write_text("in the way of a folder")
+    setting = experiment.Setting(lengths(2), 1.0, 0.3, ())
+    found = experiment.run(setting, None, (1.0, 1.0), None, None, (10,), 2, kept=Kept(tmp_path / "file" / "kept.jsonl"))
+    assert len(found.failures) == 2
+
+
+def test_kept_trainings_are_cleared_with_the_cache(monkeypatch, tmp_path):
+    from replicode.cache import clear
+
+    monkeypatch.setenv("REPLICODE_CACHE", str(tmp_path))
+    path = tmp_path / f"trained-{'0' * 64}.jsonl"
+    Kept(path).put({"seed": 1}, 1.0)
+    assert clear() == 1 and not path.exists()

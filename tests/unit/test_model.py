@@ -9,6 +9,7 @@ import sympy as sp
 from generated import module_of
 from mpmath import mpf
 
+import replicode as rc
 from replicode.codegen.compiler import generate
 from replicode.theory.analysis import analysis
 from replicode.theory.bayes import derive_bayes
@@ -215,3 +216,28 @@ def test_the_properties_minimise_the_models_own_loss():
             [lambda z, u: mpmath.diff(whole, (z, u), (1, 0)), lambda z, u: mpmath.diff(whole, (z, u), (0, 1))], (a, b)
         )
         assert mpmath.almosteq(quartic.loss(**at), whole(*best), rel_eps=mpf(10) ** -12)
+
+
+SCALED_LOSS = Model(loss=2 * (Y - F) ** 2, penalty=2 * LAMBDA * THETA**2)
+
+
+def test_the_front_door_takes_a_model():
+    """Four times the objective: the same risks, four times the energy; and another cache entry than without."""
+    at = {"tokens": 2, "alpha": 2.0, "nu": 1.0, "noise": 0.3, "digits": 5}
+    plain, scaled = rc.solve("softmax", **at), rc.solve("softmax", model=SCALED_LOSS, **at)
+    assert scaled.test_risk == pytest.approx(plain.test_risk, abs=1e-5)
+    assert scaled.bayes_risk == plain.bayes_risk
+    assert scaled.energy == pytest.approx(4 * plain.energy, rel=1e-4)
+    assert scaled.asked["model"]["loss"] == str(SCALED_LOSS.loss) and "model" not in plain.asked
+    with pytest.raises(Refusal, match=r"loss .*f \+ y"):
+        rc.solve("softmax", model=QUARTIC, **at)
+
+
+def test_validation_follows_the_model_of_the_front_door():
+    """Energies four times as large agree with a theory of four times the objective, and not with one of one."""
+    at = {"tokens": 1, "alpha": 2.0, "nu": 1.0, "noise": 0.3, "dim": 80, "seeds": 10}
+    found = rc.validate("softmax", model=SCALED_LOSS, **at)
+    plain = rc.solve("softmax", bayes=False, **{k: at[k] for k in ("tokens", "alpha", "nu", "noise")})
+    assert found.verdict != "disagrees"
+    assert found.trained["energy"]["mean"] == pytest.approx(4 * plain.energy, rel=0.1)
+    assert found.trained["test_risk"]["mean"] == pytest.approx(plain.test_risk, rel=0.1)

@@ -41,7 +41,7 @@ def test_solutions_come_back_from_other_processes(solution, start, pool):
 def test_errors_come_back_from_other_processes():
     with multiprocessing.get_context("fork").Pool(1) as workers:
         told = workers.map_async(partial(rc.solve, **LAW | {"alpha": -1.0}), ["linear"])
-        with pytest.raises(rc.InputError, match=r"alpha: got -1.0, allowed is a finite number above 0") as caught:
+        with pytest.raises(rc.InputError, match=r"alpha: got -1.0, allowed is a ") as caught:
             told.get(timeout=60)
     assert (caught.value.argument, caught.value.value) == ("alpha", -1.0)
     fault = LanguageError("activation", "1 +", 3, "ends", "more")
@@ -126,7 +126,7 @@ def test_expressions_of_sympy_are_activations(made, text):
         ({"act": 3}, "activation: got 3"),
         ({"act": None}, "activation: got None"),
         ({"act": sp.gamma(sp.Symbol("x"))}, "activation: got"),
-        ({"alpha": "4"}, "alpha: got '4', allowed is a finite number above 0"),
+        ({"alpha": "4"}, "alpha: got '4', allowed is a"),
         ({"alpha": True}, "alpha: got True"),
         ({"nu": None}, "nu: got None"),
         ({"noise": 1j}, "noise: got 1j"),
@@ -145,15 +145,14 @@ def test_arguments_of_another_kind_are_refused_by_name(given, named):
         rc.solve(arguments.pop("act"), **arguments)
 
 
-def test_without_digits_three_will_do(monkeypatch):
-    module, point = module_of("linear", tokens=1), LAW | {"digits": None, "bayes": False}
+def test_without_digits_the_module_decides(monkeypatch):
+    module, tolerances = module_of("linear", tokens=1), []
     real = module.solve(4, 2, noise=0.3, tol=1e-3)
-    for error, trusted in ((9e-4, True), (2e-3, False)):
-        told = real._replace(error=error, warnings=(f"error: the bound {error} is above the 1e-08 asked for",))
-        monkeypatch.setattr(module, "solve", lambda *_, told=told, **__: told)
-        found = rc.solve("linear", **point)
-        assert found.ok is trusted and found.asked["digits"] is None
-        assert not rc.solve("linear", **point | {"digits": 8}).ok
+    monkeypatch.setattr(module, "solve", lambda *_, tol, **__: tolerances.append(tol) or real)
+    for digits in (None, 8):
+        found = rc.solve("linear", **LAW | {"digits": digits, "bayes": False})
+        assert found.asked["digits"] == digits
+    assert tolerances == [None, 1e-8]
 
 
 def test_a_missing_parameter_is_found_before_any_derivation(monkeypatch, tmp_path):
@@ -172,7 +171,7 @@ def test_errors_of_a_module_are_objects():
     with pytest.raises(module.ArgumentError, match=r"init: got '1: got 2, allowed is 3', allowed is") as caught:
         module.solve(4, 2, init="1: got 2, allowed is 3")
     assert caught.value.value == "1: got 2, allowed is 3" and isinstance(caught.value, ValueError)
-    with pytest.raises(rc.InputError, match=r"nu: got inf, allowed is a finite number") as ours:
+    with pytest.raises(rc.InputError, match=r"nu: got inf, allowed is") as ours:
         rc.solve("linear", **LAW | {"nu": float("inf")})
     assert ours.value.value == float("inf") and ours.value.argument == "nu"
 

@@ -13,6 +13,7 @@ from replicode.codegen.compiler import GeneratedModule
 from replicode.theory.errors import InputError
 
 MODULE = GeneratedModule("print('whole')\n" * 1000, "signature", {})
+STANDARD_OUTPUT = "/proc/self/fd/1"  # what /dev/stdout leads to, in a folder where nothing can be made
 NOT_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="nothing is write-protected from root")
 
 
@@ -68,10 +69,15 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
 
 
 def test_a_device_is_written_to_and_stays_a_device():
-    MODULE.save("/dev/null")
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    with pytest.raises(InputError, match="path: got '/dev/full', allowed is a file that can be written"):
-        MODULE.save("/dev/full")
+    """A terminal of our own: a fault that replaces it can do no harm, as one that replaces /dev/null as root would."""
+    ours, theirs = os.openpty()
+    try:
+        device = os.ttyname(theirs)
+        writing.write(device, "whole")
+        assert os.read(ours, 100) == b"whole" and stat.S_ISCHR(os.stat(device).st_mode)
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_standard_output_sent_to_a_file_is_not_replaced(tmp_path, capfd):
@@ -81,8 +87,8 @@ def test_standard_output_sent_to_a_file_is_not_replaced(tmp_path, capfd):
         kept = os.dup(1)
         os.dup2(out.fileno(), 1)
         try:
-            assert writing.is_standard_output("/dev/stdout")
-            writing.write("/dev/stdout", "module\n")
+            assert writing.is_standard_output(STANDARD_OUTPUT)
+            writing.write(STANDARD_OUTPUT, "module\n")
             os.write(1, b"after\n")
         finally:
             os.dup2(kept, 1)
