@@ -617,8 +617,8 @@ CODEGEN = [
     Mutant(
         "spread of chi* given w",
         "codegen/runtime/location.py",
-        "spread = max(1.0 - m_k * m_k / q_k, SMALLEST_DEVIATION**2)",
-        "spread = max(1.0 + m_k * m_k / q_k, SMALLEST_DEVIATION**2)",
+        "return m_k / q_k, max(1.0 - m_k * m_k / q_k, SMALLEST_DEVIATION**2)",
+        "return m_k / q_k, max(1.0 + m_k * m_k / q_k, SMALLEST_DEVIATION**2)",
         ranked,
     ),
     Mutant(
