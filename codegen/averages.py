@@ -19,16 +19,15 @@ from numpy.typing import NDArray
 from scipy import special
 
 from replicode.codegen.printer import numpy_source
+from replicode.codegen.runtime.nodes import gauss_panels
 from replicode.theory.errors import Refusal
-from replicode.theory.language.functions import KINKED
 from replicode.theory.model import CHI_STAR, NU
 from replicode.theory.nodes import L, X
-from replicode.theory.sequence import InversePower, Product
+from replicode.theory.sequence import InversePower, Product, SignedFunction
 
 Array = NDArray[np.float64]
 Numeric = Callable[..., Array]
 
-PANEL_NODES = 12
 _PANEL_WIDTH = 0.8
 _LOG_STEP = 0.24
 SCAN = np.linspace(-40.0, 40.0, 1601)
@@ -74,25 +73,9 @@ class Signed:
 
 def signed(expr: sp.Expr, symbols: tuple[sp.Symbol, ...]) -> Signed:
     """Compile sign and log |expr|, exponentials turned into their exponents."""
-    sign, log = _sign_and_log(expr)
-    nodes = sorted(expr.atoms(*KINKED), key=sp.default_sort_key)
-    slopes = [(n.args[0], sp.diff(n.args[0], X)) for n in nodes]
-    kinks = [(a.subs(X, 0) / -slope) for a, slope in slopes if slope != 0 and X not in slope.free_symbols]
-    return Signed(compiled(sign, symbols), compiled(log, symbols), tuple(compiled(k, symbols) for k in kinks))
-
-
-def _sign_and_log(expr: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
-    if expr.is_Mul:
-        pairs = [_sign_and_log(a) for a in expr.args]
-        return sp.Mul(*[s for s, _ in pairs]), sp.Add(*[l for _, l in pairs])
-    if isinstance(expr, sp.exp):
-        return sp.S.One, expr.args[0]
-    if expr.is_Pow and expr.exp.is_Integer:
-        sign, log = _sign_and_log(expr.base)
-        return sign**expr.exp if expr.exp % 2 else sp.S.One, expr.exp * log
-    if expr.is_positive:
-        return sp.S.One, sp.log(expr)
-    return sp.sign(expr), sp.log(sp.Abs(expr))
+    found = SignedFunction.of(expr)
+    kinks = tuple(compiled(k, symbols) for k in found.kinks)
+    return Signed(compiled(found.sign, symbols), compiled(found.log, symbols), kinks)
 
 
 @lru_cache(maxsize=4096)
@@ -104,19 +87,6 @@ def compiled(expr: sp.Expr, symbols: tuple[sp.Symbol, ...]) -> Numeric:
     space: dict[str, Numeric] = {"np": np, "special": special}  # type: ignore[dict-item]
     exec(f"def f({arguments}):\n    return {source}", space)
     return space["f"]
-
-
-@lru_cache(maxsize=8)
-def _gauss_legendre(count: int) -> tuple[Array, Array]:
-    nodes, weights = np.polynomial.legendre.leggauss(count)
-    return nodes, weights
-
-
-def gauss_panels(edges: Array) -> tuple[Array, Array]:
-    """Composite Gauss-Legendre nodes and weights between the edges."""
-    nodes, weights = _gauss_legendre(PANEL_NODES)
-    half = np.diff(edges)[:, None] / 2.0
-    return (edges[:-1, None] + half * (1.0 + nodes)).ravel(), (half * weights).ravel()
 
 
 class Evaluator:

@@ -3,7 +3,8 @@
 | stage | takes | gives |
 | --- | --- | --- |
 | theory.saddle.derive | activation, task, tokens | SaddleSystem: all equations |
-| lower.lower_module | SaddleSystem | ModuleIR: every function with its inputs, equations and outputs, and the choices |
+| theory.bayes.derive_bayes | task, tokens | BayesSystem: all equations of the Bayes-optimal level |
+| lower.lowered | a derived system | ModuleIR: every function with its inputs, equations and outputs, and the choices |
 | link.linked | derived definitions, choices | Linked: these and the parts of runtime/ that the entry points reach |
 | emit.numpy.numpy_module | ModuleIR | the source of one file; emit.c.c_module likewise, of loops in C |
 | loading.load_source | source | the module |
@@ -18,10 +19,9 @@ from types import ModuleType
 
 from replicode.codegen.emit.numpy import numpy_module
 from replicode.codegen.loading import load_source
-from replicode.codegen.lower import lower_module
+from replicode.codegen.lower import System, lowered
 from replicode.codegen.writing import write
 from replicode.theory.budget import budget
-from replicode.theory.saddle import SaddleSystem
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class GeneratedModule:
 
 
 @budget("generating the module")
-def generate(system: SaddleSystem) -> GeneratedModule:
-    """Emit the module of a derived system."""
-    ir = lower_module(system)
+def generate(system: System) -> GeneratedModule:
+    """Emit the module of a derived system, of any level."""
+    ir = lowered(system)
     return GeneratedModule(numpy_module(ir), ir.provenance.signature, ir.provenance.operations)

@@ -1,4 +1,4 @@
-"""The signatures of derived functions, read from the seam that the run-time declares (runtime/kernel.py)."""
+"""The signatures of derived functions and the types of constants, read from the seams that the run-time declares."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from functools import cache
 from importlib.resources import files
 
 from replicode.codegen.ir import Argument, Signature
+from replicode.codegen.link import SEAM
 
 
 def declared(name: str, extended: bool = False) -> Signature:
     """The signature of a function of the seam; `extended` by its last argument, which not all systems have."""
-    node = _functions()[name]
+    node = _declarations()[name]
+    assert isinstance(node, ast.FunctionDef)
     places = [*node.args.args, *([node.args.vararg] if extended and node.args.vararg else [])]
     defaults = [None] * (len(node.args.args) - len(node.args.defaults)) + [ast.unparse(d) for d in node.args.defaults]
     defaults += [None] * (len(places) - len(defaults))
@@ -22,7 +24,21 @@ def declared(name: str, extended: bool = False) -> Signature:
     return Signature(name, arguments, returns, ast.get_docstring(node) or "")
 
 
+def declared_type(name: str) -> str:
+    """The type of a constant of the seam."""
+    node = _declarations()[name]
+    assert isinstance(node, ast.AnnAssign)
+    return ast.unparse(node.annotation)
+
+
 @cache
-def _functions() -> dict[str, ast.FunctionDef]:
-    text = files("replicode.codegen.runtime").joinpath("kernel.py").read_text(encoding="utf-8")
-    return {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+def _declarations() -> dict[str, ast.stmt]:
+    paths = [p for p in files("replicode.codegen.runtime").iterdir() if p.name.endswith(f"{SEAM}.py")]
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    found: dict[str, ast.stmt] = {}
+    for node in (node for text in texts for node in ast.parse(text).body):
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = node
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found[node.target.id] = node
+    return found

@@ -16,17 +16,16 @@ from numpy.polynomial import legendre
 from scipy import special
 
 from replicode.codegen.averages import (
-    PANEL_NODES,
     SCAN,
     Array,
     Evaluator,
     Law,
     Signed,
     compiled,
-    gauss_panels,
     roughest,
     signed,
 )
+from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_panels
 from replicode.theory.sequence import Product
 
 _RESIDUAL_STEP = 0.5
@@ -166,9 +165,9 @@ class HardEvaluator(Evaluator):
     def _up_to(self, table: Array, edges: Array) -> Array:
         """The integral of each row from -infinity up to every node (from it on for the smallest score)."""
         half = np.diff(edges) / 2.0
-        panels = table.reshape(table.shape[0], half.size, PANEL_NODES)
-        inside = np.einsum("ij,upj->upi", _cumulative(PANEL_NODES), panels) * half[:, None]
-        _, weights = legendre.leggauss(PANEL_NODES)
+        panels = table.reshape(table.shape[0], half.size, COMPOSITE_NODES)
+        inside = np.einsum("ij,upj->upi", _cumulative(COMPOSITE_NODES), panels) * half[:, None]
+        _, weights = legendre.leggauss(COMPOSITE_NODES)
         whole = (panels @ weights) * half
         before = np.cumsum(whole, axis=1) - whole
         found = (before[:, :, None] + inside).reshape(table.shape)

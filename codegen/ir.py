@@ -236,26 +236,38 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Provenance:
-    """What a module says of itself, in words and equations."""
+class Level:
+    """What the modules of a level are made of: parts of the run-time, in order, and the names that they are used by.
 
-    name: str
-    activation: str
-    task: str
-    tokens: str
+    `legend` says what its symbols mean, `derived` what its derived functions have in common.
+    """
+
+    parts: tuple[str, ...]
+    public: tuple[str, ...]
+    entries: tuple[str, ...]
+    legend: str
+    derived: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a module says of itself: a title, what it was made for, and its equations under their headings."""
+
+    title: str
+    about: Mapping[str, str]
     signature: str
     operations: Mapping[str, int]
-    free_energy: str
-    equations: Mapping[str, str]
+    equations: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class ModuleIR:
-    """Everything that is emitted for one system.
+    """Everything that is emitted for one system of a level.
 
     `constants` are its flags and tables by name, `choices` say which part of the run-time stands at each of its seams.
     """
 
+    level: Level
     provenance: Provenance
     parameters: tuple[str, ...]
     constants: Mapping[str, Any]

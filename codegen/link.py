@@ -1,7 +1,8 @@
 """The linker: derived definitions and the run-time parts that they need, as the sections of one module.
 
-Parts are the files of runtime/, ordinary modules whose names are disjoint. What the emitter supplies stands in the
-place of runtime/kernel.py; at every other seam, a name that a part assigns a default to, the system's choice is put.
+Parts are the files of runtime/, ordinary modules; the names of those that a level takes are disjoint. What the emitter
+supplies stands in the place of runtime/kernel.py and of a level's own seam beside it; at every other seam, a name that
+a part assigns a default to, the system's choice is put.
 `linked` takes the closure of what the entry points reach, one top-level definition at a time: nothing is defined twice,
 nothing unreachable is kept, and a name that is not defined anywhere is an error.
 """
@@ -16,15 +17,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-SEAM = "kernel"
-PARTS = (
-    *(SEAM, "lengths", "nodes", "linear", "inputs", "wording", "location", "fields", "prox", "channel", "proxfree"),
-    *("rows", "onsets", "folds", "gaps", "mixture", "population", "hessian", "fixedpoint", "states", "routes"),
-    *("solver", "energy", "jacobian", "kinks", "script"),
-)
+SEAM = "kernel"  # parts whose names end so declare what is derived
 CHOICES = "choices"
-PUBLIC = ("METADATA", "Solution", "free_energy", "jacobian", "population_risk", "residual", "risk_of_overlaps", "solve")
-ENTRIES = (*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "__main__")
 MAIN = "__main__"
 
 
@@ -73,9 +67,9 @@ def _used(table: symtable.SymbolTable) -> set[str]:
     return names.union(*[_used(child) for child in table.get_children()])
 
 
-def parts_text() -> str:
-    """The source of the whole run-time."""
-    return "\0".join(_text(name) for name in PARTS)
+def parts_text(parts: Sequence[str]) -> str:
+    """The source of these parts of the run-time."""
+    return "\0".join(_text(name) for name in parts)
 
 
 def _text(name: str) -> str:
@@ -132,17 +126,20 @@ def chosen(definition: Definition, value: str) -> Definition:
     return defined(ast.unparse(node))
 
 
-def linked(derived: Sequence[Definition], choices: Mapping[str, str], entries: Iterable[str] = ENTRIES) -> Linked:
-    """All that the entry points reach; the derived definitions replace those of the seam."""
+def linked(
+    parts: Sequence[str], derived: Sequence[Definition], choices: Mapping[str, str], entries: Iterable[str]
+) -> Linked:
+    """All that the entry points reach; the derived definitions come first and replace those of the seams."""
     supplied = {name for d in derived for name in d.names}
-    sections = {name: [d for d in part(name).definitions if not supplied & {*d.names}] for name in PARTS}
-    stubs = {name for d in sections[SEAM] for name in d.names if d.text.startswith("def ")}
-    sections[SEAM] += derived
-    seams = _by_name(sections.values())
+    sections = {name: [d for d in part(name).definitions if not supplied & {*d.names}] for name in parts}
+    seams = [d for name, found in sections.items() if name.endswith(SEAM) for d in found]
+    stubs = {name for d in seams for name in d.names if d.text.startswith("def ")}
+    sections[parts[0]] += derived
+    defaults = _by_name(sections.values())
     sections = {n: [d for d in found if not choices.keys() & {*d.names}] for n, found in sections.items()}
-    sections[CHOICES] = [chosen(seams[name], value) for name, value in choices.items()]
+    sections[CHOICES] = [chosen(defaults[name], value) for name, value in choices.items()]
     known = _by_name(sections.values())
-    imports = {name: line for p in PARTS for name, line in part(p).imports.items()}
+    imports = {name: line for p in parts for name, line in part(p).imports.items()}
     reached, outside = _closure(entries, known, imports)
     if missing := sorted(reached & stubs):
         raise NameError(f"the system does not supply {missing}")

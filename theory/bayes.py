@@ -9,7 +9,7 @@ of products of one-token functions. In the limit nu -> infinity that variable is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import sympy as sp
@@ -19,6 +19,7 @@ from replicode.theory.budget import budget
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.expectation import closed_form
 from replicode.theory.gaussian import FieldLaw
+from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.model import ALPHA, CHI_STAR, DEFAULT_MODEL, NOISE, Model, Y
 from replicode.theory.nodes import X, step
 from replicode.theory.population import A
@@ -59,10 +60,19 @@ class LocationWeight:
 
 @dataclass(frozen=True)
 class HardLocation:
-    """nu -> infinity: gbar_e = L int dt density(t, w_e) prod_{l != e} below(t, w_l), t being the winner's score."""
+    """nu -> infinity: gbar_e = L int dt density(t, w_e) prod_{l != e} below(t, w_l), t being the winner's score.
 
+    `sign` is +1 where the largest score wins, -1 where the smallest does.
+    """
+
+    sign: int
     below: sp.Expr
     density: sp.Expr
+
+    @property
+    def slopes(self) -> tuple[sp.Expr, sp.Expr]:
+        """Of below and of density in w_chi."""
+        return sp.diff(self.below, W_CHI), sp.diff(self.density, W_CHI)
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,7 @@ class BayesSystem:
 
     task: Task
     model: Model
+    lengths: Lengths | None
     location: LocationWeight
     hard: HardLocation | None
     score_variance: sp.Expr
@@ -113,11 +124,33 @@ class BayesSystem:
         """V_y as a function of q_v and the noise."""
         return self.label.variance
 
+    @property
+    def prior_slope(self) -> sp.Expr | None:
+        """The slope of log gbar in w_chi."""
+        return None if self.prior is None else sp.diff(self.prior, W_CHI)
+
+    @property
+    def unknown(self) -> dict[sp.Symbol, sp.Expr]:
+        """V = 1 - q of every block from its conjugate, without loss of digits where q is close to 1."""
+        return {b.V: sp.simplify(1 - self.update[b.q]) for b in self.model.blocks}
+
+    def in_unknowns(self, expr: sp.Expr) -> sp.Expr:
+        """An expression in V = 1 - q of every block in place of q, for the same reason."""
+        return sp.expand(expr.subs({b.q: 1 - b.V for b in self.model.blocks}))
+
+    def equations(self) -> dict[str, sp.Expr]:
+        """The fixed point: q from qh, and qh from the free entropy's slope in q, by name."""
+        qh = {b.qh: ALPHA * 2 * sp.diff(entropy_of(self.model), b.q) for b in self.model.blocks}
+        return {s.name: e for s, e in (*self.update.items(), *qh.items())}
+
 
 @budget("deriving the Bayes-optimal theory")
-def derive_bayes(setting: str | Task, model: Model = DEFAULT_MODEL) -> BayesSystem:
+def derive_bayes(
+    setting: str | Task, tokens: Tokens | None = None, model: Model | None = None
+) -> BayesSystem:
     """The Bayes-optimal system of a task; of the model only the blocks, the label and the risk matter."""
-    return _derived(task(setting), model)
+    law = None if tokens is None else lengths(tokens)
+    return replace(_derived(task(setting).at(law), model or DEFAULT_MODEL), lengths=law)
 
 
 @lru_cache(maxsize=32)
@@ -133,6 +166,7 @@ def _derived(setting: Task, model: Model) -> BayesSystem:
     return BayesSystem(
         task=setting,
         model=model,
+        lengths=None,
         location=location,
         hard=_hard_location(setting, law),
         score_variance=score_variance,
@@ -179,7 +213,7 @@ def _hard_location(setting: Task, law: FieldLaw) -> HardLocation | None:
     below = closed_form(step(sign * (THRESHOLD - X)), ((X, teacher.mean[0], teacher.covariance[0, 0]),))
     if below is None:
         raise AssertionError("the Gaussian measure of a half line")
-    return HardLocation(below, sign * sp.diff(below, THRESHOLD))
+    return HardLocation(sign, below, sign * sp.diff(below, THRESHOLD))
 
 
 def _label_channel(law: FieldLaw) -> LabelChannel:

@@ -17,6 +17,7 @@ import sympy as sp
 
 from replicode.theory.activation import Activation, TokenForm
 from replicode.theory.expansion import expanded
+from replicode.theory.language.functions import KINKED
 from replicode.theory.model import CHI_STAR
 from replicode.theory.nodes import L, X
 from replicode.theory.task import Task
@@ -45,6 +46,38 @@ class Product:
     functions: tuple[sp.Expr, ...]
     every: sp.Expr
     powers: tuple[InversePower, ...]
+
+
+@dataclass(frozen=True)
+class SignedFunction:
+    """A function of one token's score as its sign and the logarithm of its size, and the scores where it has kinks."""
+
+    sign: sp.Expr
+    log: sp.Expr
+    kinks: tuple[sp.Expr, ...]
+
+    @staticmethod
+    def of(expr: sp.Expr) -> SignedFunction:
+        """Exponentials are turned into their exponents; kinks are those in something linear in the score."""
+        sign, log = _sign_and_log(expr)
+        nodes = sorted(expr.atoms(*KINKED), key=sp.default_sort_key)
+        slopes = [(n.args[0], sp.diff(n.args[0], X)) for n in nodes]
+        kinks = [(a.subs(X, 0) / -slope) for a, slope in slopes if slope != 0 and X not in slope.free_symbols]
+        return SignedFunction(sign, log, tuple(kinks))
+
+
+def _sign_and_log(expr: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
+    if expr.is_Mul:
+        pairs = [_sign_and_log(a) for a in expr.args]
+        return sp.Mul(*[s for s, _ in pairs]), sp.Add(*[l for _, l in pairs])
+    if isinstance(expr, sp.exp):
+        return sp.S.One, expr.args[0]
+    if expr.is_Pow and expr.exp.is_Integer:
+        sign, log = _sign_and_log(expr.base)
+        return sign**expr.exp if expr.exp % 2 else sp.S.One, expr.exp * log
+    if expr.is_positive:
+        return sp.S.One, sp.log(expr)
+    return sp.sign(expr), sp.log(sp.Abs(expr))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
-"""Lowering: from a derived SaddleSystem to the ModuleIR that the emitters print.
+"""Lowering: from a derived system to the ModuleIR that the emitters print, one file a level.
 
-`kernels` has the per-sample programs, `equations` the functions of order parameters, fields and overlaps, `module` puts
-them together and says which parts of the run-time a system needs.
+Of the replica-symmetric level `kernels` has the per-sample programs, `equations` the functions of order parameters,
+fields and overlaps, `module` puts them together and says which parts of the run-time a system needs; `bayes` does all
+of that for the Bayes-optimal one. `lowered` knows which file a system belongs to.
 """
 
+from replicode.codegen.ir import ModuleIR
+from replicode.codegen.lower.bayes import lower_bayes
 from replicode.codegen.lower.kernels import (
     KernelIR,
     lower,
@@ -13,14 +16,26 @@ from replicode.codegen.lower.kernels import (
     stable_form,
 )
 from replicode.codegen.lower.module import lower_length, lower_module
+from replicode.theory.bayes import BayesSystem
+from replicode.theory.saddle import SaddleSystem
 
 __all__ = [
     "KernelIR",
+    "System",
     "lower",
+    "lower_bayes",
     "lower_length",
     "lower_module",
+    "lowered",
     "parameter_symbol",
     "pullback_kernel",
     "sigma_kernel",
     "stable_form",
 ]
+
+System = SaddleSystem | BayesSystem
+
+
+def lowered(system: System) -> ModuleIR:
+    """The ModuleIR of a derived system, by its level."""
+    return lower_bayes(system) if isinstance(system, BayesSystem) else lower_module(system)

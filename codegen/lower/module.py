@@ -6,7 +6,7 @@ import hashlib
 
 import sympy as sp
 
-from replicode.codegen.ir import IR_VERSION, LengthIR, ModuleIR, Provenance
+from replicode.codegen.ir import IR_VERSION, LengthIR, Level, ModuleIR, Provenance
 from replicode.codegen.link import parts_text
 from replicode.codegen.lower import equations
 from replicode.codegen.lower.kernels import lower
@@ -21,6 +21,26 @@ from replicode.theory.saddle import SaddleSystem
 
 EMITTER_VERSION = "0.5"
 EXPANSION = "expansion"
+PUBLIC = ("METADATA", "Solution", "free_energy", "jacobian", "population_risk", "residual", "risk_of_overlaps", "solve")
+LEVEL = Level(
+    parts=(
+        *("kernel", "lengths", "nodes", "linear", "inputs", "wording", "location", "fields", "prox", "channel"),
+        *("proxfree", "rows", "onsets", "folds", "gaps", "mixture", "population", "hessian", "fixedpoint", "states"),
+        *("routes", "solver", "energy", "jacobian", "kinks", "script"),
+    ),
+    public=PUBLIC,
+    entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
+    legend="""
+Legend. Blocks: k (scores) and v (values). Order parameters of a block: m, the overlap with its teacher, q, its squared
+norm, V, its response; mh, qh and Vh are their conjugates. Fields of a sequence: w_chi and w_z of its tokens, and the
+label y. Token 0, `eps`, is the hidden one; `l` stands for any of the others, the idle ones. chi is the prox point of
+the scores; z, that of the values, is eliminated. G = (prox - w)/V is minus the slope of the Moreau envelope M. E is the
+average over the fields, EM that of M, dEM_a its derivative in a. sigma is the activation, A = E sigma_eps and
+B = E sum sigma^2. S is the slope of the logarithm of the location's weight, where that is not in the law of the fields.
+A fold is where the map from prox points to fields turns back: there the prox jumps.
+""",
+    derived="What is derived of this activation and task: arrays have the tokens along axis 0, the samples along axis 1.",
+)
 
 
 def lower_module(system: SaddleSystem) -> ModuleIR:
@@ -34,6 +54,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
     signature = system_signature(system)
     operations = {f"{k.name}{n.suffix}": k.operations() for n in lengths for k in n.kernels}
     return ModuleIR(
+        level=LEVEL,
         provenance=_provenance(system, signature, operations),
         parameters=system.activation.parameters,
         constants=_constants(system, signature, len(moments.moments)),
@@ -83,21 +104,25 @@ def system_signature(system: SaddleSystem) -> str:
         repr(system.lengths),
         system.model.key,
         f"{IR_VERSION} {EMITTER_VERSION} {sp.__version__}",
-        parts_text(),
+        parts_text(LEVEL.parts),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _provenance(system: SaddleSystem, signature: str, operations: dict[str, int]) -> Provenance:
     return Provenance(
-        name=system.activation.name,
-        activation=system.activation.text,
-        task=system.task.text,
-        tokens=str(system.lengths),
+        title=f"Replica theory of {system.activation.name} attention",
+        about={
+            "activation": system.activation.text,
+            "task": f"log-weight {system.task.text}",
+            "tokens": str(system.lengths),
+        },
         signature=signature,
         operations=operations,
-        free_energy=str(system.free_energy),
-        equations={name: str(expr) for name, expr in system.equations().items()},
+        equations={
+            "Free energy, with EM the average of the Moreau envelope M": (str(system.free_energy),),
+            "Saddle-point equations": tuple(f"{name} = {expr}" for name, expr in system.equations().items()),
+        },
     )
 
 

@@ -23,6 +23,10 @@ class ArgumentError(ValueError):
         super().__init__(f"{argument}: got {value!r}, allowed is {allowed}")
 
 
+class OutOfReach(ArithmeticError):
+    """The arguments are allowed, but the quadratures at hand do not resolve what is asked."""
+
+
 def check_number(name: str, value: float, allowed: str, valid: bool) -> None:
     """Raise ArgumentError naming the argument, the value and what is allowed."""
     if not (isinstance(value, (int, float, np.floating, np.integer)) and math.isfinite(value) and valid):
@@ -36,12 +40,17 @@ def check_signal(nu: float) -> None:
     check_number("nu", nu, f"a number from 0 to {MOST_NU:g}" + (", or inf" if HARD_LIMIT else ""), 0 <= nu <= MOST_NU)
 
 
-def check_setting(alpha: float, nu: float, noise: float, lambda_k: float, lambda_v: float) -> None:
-    """The ranges of the physical arguments."""
+def check_physics(alpha: float, nu: float, noise: float) -> None:
+    """The ranges of what the data are drawn from."""
     check_number("alpha", alpha, f"a number from {LEAST:g} to {MOST:g}", LEAST <= alpha <= MOST)
     check_signal(nu)
     heard = noise == 0 or LEAST <= noise <= MOST_NOISE
     check_number("noise", noise, f"0, or a number from {LEAST:g} to {MOST_NOISE:g}", heard)
+
+
+def check_setting(alpha: float, nu: float, noise: float, lambda_k: float, lambda_v: float) -> None:
+    """The ranges of the physical arguments."""
+    check_physics(alpha, nu, noise)
     check_number("lambda_k", lambda_k, f"a number from 0 to {MOST:g}", 0 <= lambda_k <= MOST)
     check_number("lambda_v", lambda_v, f"a number from 0 to {MOST:g}", 0 <= lambda_v <= MOST)
 

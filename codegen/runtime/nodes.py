@@ -92,3 +92,20 @@ def sobol(dim: int, log2_count: int, seed: int) -> tuple[Array, Array]:
     uniform = qmc.Sobol(dim, scramble=True, seed=np.random.default_rng(seed)).random_base2(log2_count)
     nodes = special.ndtri(np.clip(uniform, 1e-16, 1.0 - 1e-16)).T
     return np.ascontiguousarray(nodes), np.full(nodes.shape[1], 2.0**-log2_count)
+
+
+COMPOSITE_NODES = 12
+
+
+@lru_cache(maxsize=8)
+def gauss_legendre(count: int) -> tuple[Array, Array]:
+    """Nodes and weights on (-1, 1)."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    return nodes, weights
+
+
+def gauss_panels(edges: Array) -> tuple[Array, Array]:
+    """Composite Gauss-Legendre nodes and weights between the edges."""
+    nodes, weights = gauss_legendre(COMPOSITE_NODES)
+    half = np.diff(edges)[:, None] / 2.0
+    return (edges[:-1, None] + half * (1.0 + nodes)).ravel(), (half * weights).ravel()

@@ -6,9 +6,10 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
-from replicode.codegen.runtime.kernel import METADATA
+from replicode.codegen.runtime.inputs import OutOfReach
 from replicode.codegen.runtime.solver import solve
 
 
@@ -29,29 +30,42 @@ def _parameter(text: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(f"got {text!r}, allowed is NAME=NUMBER") from None
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Solve from the command line; exit status 0 done, 1 not to be trusted as it stands, 2 bad input."""
-    parser = argparse.ArgumentParser(description=f"Replica theory of {METADATA['activation']}, task {METADATA['task']}")
-    parser.add_argument("--alpha", type=float, required=True, help="samples per dimension")
-    parser.add_argument("--nu", type=float, required=True, help="signal strength")
-    parser.add_argument("--noise", type=float, default=0.0, help="label noise (a standard deviation)")
+def no_options(parser: argparse.ArgumentParser) -> None:
+    """Of a level that has the physics alone."""
+
+
+def trained_options(parser: argparse.ArgumentParser) -> None:
+    """Of a level at which an activation is trained."""
     parser.add_argument("--lambda-k", type=float, default=1.0)
     parser.add_argument("--lambda-v", type=float, default=1.0)
     parser.add_argument("--init", choices=("informed", "random"), default="informed")
+    parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
+
+
+add_options: Callable[[argparse.ArgumentParser], None] = trained_options
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Solve from the command line; exit status 0 done, 1 not to be trusted as it stands, 2 bad input."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--alpha", type=float, required=True, help="samples per dimension")
+    parser.add_argument("--nu", type=float, required=True, help="signal strength")
+    parser.add_argument("--noise", type=float, default=0.0, help="label noise (a standard deviation)")
+    add_options(parser)
     parser.add_argument(
         "--tol", type=float, help="absolute error asked for on the test risk; left out: what a few seconds give"
     )
-    parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = vars(parser.parse_args(argv))
-    as_json, parameters = options.pop("json"), dict(options.pop("param"))
+    as_json, parameters = options.pop("json"), dict(options.pop("param", []))
     try:
         solution = solve(**options, **parameters)
     except ValueError as problem:
         print(problem, file=sys.stderr)
         return 2
     except ArithmeticError as problem:
-        print(f"the numbers leave double precision here: {problem}", file=sys.stderr)
+        known = isinstance(problem, OutOfReach)
+        print(problem if known else f"the numbers leave double precision here: {problem}", file=sys.stderr)
         return 1
     result = finite(solution._asdict())
     print(json.dumps(result) if as_json else "\n".join(f"{k}: {v}" for k, v in result.items()))

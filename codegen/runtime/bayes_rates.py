@@ -1,22 +1,33 @@
-"""What every evaluator of the Bayes channel hands on, and the Laplace axis that they share."""
+"""Overlaps and averages of the Bayes-optimal level, and the Laplace axis that all of its channels share."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from scipy import special
 
-from replicode.codegen.averages import Array
-from replicode.codegen.bayes_label import Overlaps
+from replicode.codegen.runtime.kernel import Array
 
 LOG_STEP = 0.35  # the integrands are analytic in log s in a strip of half width pi/2
 LOW, HIGH = 38.0, 35.0
 TABLE_STEP = 0.04
 DEGREE = 7
+KEY_SCRAMBLES = 8
+KEY_QUANTILE = float(special.stdtrit(KEY_SCRAMBLES - 1, 0.9995))
 
 
 class TooFine(Exception):
     """These nodes would be too many: the level before has to do."""
+
+
+class Overlaps(NamedTuple):
+    """q of both blocks, and V = 1 - q, which may be too small to be told from it."""
+
+    q_k: float
+    V_k: float
+    q_v: float
+    V_v: float
 
 
 class Rates(NamedTuple):

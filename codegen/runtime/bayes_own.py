@@ -8,34 +8,32 @@ once, and then averaged over d.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.interpolate import BSpline, make_interp_spline
 
-from replicode.codegen.averages import Array
-from replicode.codegen.bayes_label import LabelLaw, Overlaps
-from replicode.codegen.bayes_rates import DEGREE, HIGH, LOG_STEP, LOW, TABLE_STEP, Rates
-from replicode.codegen.bayes_weight import OwnWeight
-from replicode.theory.bayes import BayesSystem
-from replicode.theory.errors import Refusal
-from replicode.theory.lengths import Lengths
+from replicode.codegen.runtime.bayes_kernel import LENGTHS
+from replicode.codegen.runtime.bayes_label import label_nodes
+from replicode.codegen.runtime.bayes_rates import DEGREE, HIGH, LOG_STEP, LOW, TABLE_STEP, Overlaps, Rates
+from replicode.codegen.runtime.bayes_weight import weight_at
+from replicode.codegen.runtime.inputs import OutOfReach
+from replicode.codegen.runtime.kernel import Array
 
-_REACH = 9.0
-_DEPTH = 42.0
-_WEIGHTY = 25.0  # where gbar must be resolved to full accuracy
-_SCORE_STEP = 0.5
-_SLOPE_STEP = 0.3
-_GONE = 6.6  # exp(-exp(6.6)) is 0
-_FELT = -40.0
-_ROWS = 256
-_SCAN = np.linspace(-1.0, 1.0, 241)
-_FARTHEST = 2.0**11
-_MOST_NODES = 200_000
+OWN_REACH = 9.0
+OWN_DEPTH = 42.0
+OWN_WEIGHTY = 25.0  # where gbar must be resolved to full accuracy
+SCORE_STEP = 0.5
+SLOPE_STEP = 0.3
+OWN_GONE = 6.6  # exp(-exp(6.6)) is 0
+OWN_FELT = -40.0
+OWN_ROWS = 256
+OWN_SCAN = np.linspace(-1.0, 1.0, 241)
+OWN_FARTHEST = 2.0**11
+OWN_MOST_NODES = 200_000
 
 
-@dataclass(frozen=True)
-class ScoreNodes:
+class ScoreNodes(NamedTuple):
     """Nodes of w_chi: logarithms of the idle and the hidden token's weights and of gbar, and its logarithmic slope."""
 
     idle: Array
@@ -45,22 +43,19 @@ class ScoreNodes:
 
 
 class OwnChannel:
-    """The averages of one (system, nu, noise, lengths) at given overlaps."""
+    """The averages at one nu and noise."""
 
-    def __init__(self, system: BayesSystem, nu: float, noise: float, lengths: Lengths) -> None:
-        self.label = LabelLaw.of(system)
-        self.weight = OwnWeight(system, nu)
-        self.noise = noise
-        self.tokens = np.array(lengths.tokens, dtype=float)
-        self.chance = np.array(lengths.weights)
+    def __init__(self, nu: float, noise: float) -> None:
+        self.weight, self.noise = weight_at(nu), noise
+        self.tokens, self.chance = np.array(LENGTHS, dtype=float).T
 
     def rates(self, at: Overlaps, fineness: float) -> Rates:
         """All averages."""
         nodes = self.score_nodes(at, fineness)
         low, table = _tabulated(nodes, fineness)
-        labels = self.label.nodes(at, self.noise, fineness)
+        labels = label_nodes(at, self.noise, fineness)
         top = float(labels.log_density.max())
-        log_s = np.arange(low - top + (_DEPTH - LOW), HIGH - top, LOG_STEP / fineness)
+        log_s = np.arange(low - top + (OWN_DEPTH - LOW), HIGH - top, LOG_STEP / fineness)
         step = log_s[1] - log_s[0]
         idle, hidden, once, told = np.moveaxis(table(np.maximum(log_s[:, None] + labels.log_density, low)), -1, 0)
         density = np.exp(labels.log_density)
@@ -68,7 +63,7 @@ class OwnChannel:
         k, v = labels.averaged(told * density), labels.averaged(once * density * labels.slope**2)
         found = np.zeros(3)
         start = np.exp(-np.exp(np.minimum(log_s, 50.0)))[:, None] * hidden[:1]
-        for tokens, chance in zip(self.tokens, self.chance):
+        for tokens, chance in zip(self.tokens, self.chance, strict=True):
             others = idle ** (tokens - 1.0)
             sums = [(f @ labels.weights).sum() * step for f in (k * others, v * others, start - hidden * others)]
             found += chance * np.array([sums[0], sums[1], sums[2] - np.log(tokens)])
@@ -81,7 +76,7 @@ class OwnChannel:
 
     def _unlabelled(self, nodes: ScoreNodes, low: float, table: BSpline, fineness: float) -> Array:
         """E P_eps of a fresh sequence and E |grad log gbar_eps|^2."""
-        log_s = np.arange(low + (_DEPTH - LOW), HIGH, LOG_STEP / fineness)
+        log_s = np.arange(low + (OWN_DEPTH - LOW), HIGH, LOG_STEP / fineness)
         idle, _, once, _ = table(log_s).T
         values = (once[:, None] * idle[:, None] ** (self.tokens - 1.0)).sum(axis=0) * (log_s[1] - log_s[0])
         return np.array([values @ self.chance, np.exp(nodes.hidden) @ nodes.slope**2])
@@ -90,27 +85,27 @@ class OwnChannel:
         """Trapezoid nodes over all that an idle or the hidden token's w_chi reaches, as fine as gbar needs."""
         deviation = float(np.sqrt(at.q_k))
         low, high, steepest = self._felt(at, deviation)
-        width = min(_SCORE_STEP, _SLOPE_STEP / max(steepest * deviation, 1e-300), self.weight.finest(at) / deviation)
+        width = min(SCORE_STEP, SLOPE_STEP / max(steepest * deviation, 1e-300), self.weight.finest(at) / deviation)
         u = np.arange(low, high + width, width / fineness)
-        if u.size > _MOST_NODES:
-            raise Refusal("the weight of the task is too sharp for this quadrature: take a smaller nu")
+        if u.size > OWN_MOST_NODES:
+            raise OutOfReach("the weight of the task is too sharp for this quadrature: take a smaller nu")
         log_weight, slope = self.weight.log_average(deviation * u, at)
         idle = -(u**2) / 2.0 + np.log(width / fineness) - np.log(2.0 * np.pi) / 2.0
         return ScoreNodes(idle, idle + log_weight, log_weight, slope)
 
     def _felt(self, at: Overlaps, deviation: float) -> tuple[float, float, float]:
         """The range of w_chi in units of its deviation, and the steepest slope of log gbar in it."""
-        reach = 1.5 * _REACH
-        while reach < _FARTHEST:
-            u = reach * _SCAN
+        reach = 1.5 * OWN_REACH
+        while reach < OWN_FARTHEST:
+            u = reach * OWN_SCAN
             log_weight, slope = self.weight.log_average(deviation * u, at)
             log = log_weight - u**2 / 2.0
-            felt = log > log.max() - _DEPTH
+            felt = log > log.max() - OWN_DEPTH
             if not (felt[0] or felt[-1]):
-                low, high = min(-_REACH, u[felt][0]), max(_REACH, u[felt][-1])
-                return low, high, float(np.abs(slope[log > log.max() - _WEIGHTY]).max())
+                low, high = min(-OWN_REACH, u[felt][0]), max(OWN_REACH, u[felt][-1])
+                return low, high, float(np.abs(slope[log > log.max() - OWN_WEIGHTY]).max())
             reach *= 2.0
-        raise Refusal("the hidden token's score lies too far out for this quadrature: take a smaller nu")
+        raise OutOfReach("the hidden token's score lies too far out for this quadrature: take a smaller nu")
 
 
 def _tabulated(nodes: ScoreNodes, fineness: float) -> tuple[float, BSpline]:
@@ -121,19 +116,19 @@ def _tabulated(nodes: ScoreNodes, fineness: float) -> tuple[float, BSpline]:
     order = np.argsort(nodes.log_weight, kind="stable")
     log_a, slope = nodes.log_weight[order], nodes.slope[order]
     idle, hidden = np.exp(nodes.idle[order]), np.exp(nodes.hidden[order])
-    felt = hidden > np.exp(-_DEPTH)
-    low = -float(log_a[felt].max()) - _DEPTH
+    felt = hidden > np.exp(-OWN_DEPTH)
+    low = -float(log_a[felt].max()) - OWN_DEPTH
     axis = np.arange(low, HIGH + 2.0, TABLE_STEP / np.sqrt(fineness))
     below = np.stack([np.r_[0.0, np.cumsum(w)] for w in (idle, hidden)], axis=1)
     told = hidden * slope**2
     found = np.empty((axis.size, 4))
-    for begin in range(0, axis.size, _ROWS):
-        x = axis[begin : begin + _ROWS]
-        band = slice(*np.searchsorted(log_a, [_FELT - x[-1], _GONE - x[0]]))
-        a = np.exp(np.minimum(x[:, None] + log_a[band], _GONE))
+    for begin in range(0, axis.size, OWN_ROWS):
+        x = axis[begin : begin + OWN_ROWS]
+        band = slice(*np.searchsorted(log_a, [OWN_FELT - x[-1], OWN_GONE - x[0]]))
+        a = np.exp(np.minimum(x[:, None] + log_a[band], OWN_GONE))
         spared = np.exp(-a)
         taken = a * spared
-        rows = found[begin : begin + _ROWS]
+        rows = found[begin : begin + OWN_ROWS]
         rows[:, 0], rows[:, 1] = spared @ idle[band], spared @ hidden[band]
         rows[:, 2], rows[:, 3] = taken @ hidden[band], taken @ told[band]
         rows[:, :2] += below[band.start]

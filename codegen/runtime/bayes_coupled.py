@@ -13,36 +13,38 @@ from typing import NamedTuple
 import numpy as np
 from scipy.interpolate import make_interp_spline
 
-from replicode.codegen.averages import Array
-from replicode.codegen.bayes_keys import KeyNodes, sampled_keys, symmetric_lattice
-from replicode.codegen.bayes_label import LabelLaw, LabelNodes, Overlaps
-from replicode.codegen.bayes_location import Weights, combined, tables
-from replicode.codegen.bayes_rates import DEGREE, LOG_STEP, TABLE_STEP, Rates, TooFine
-from replicode.theory.bayes import BayesSystem
-from replicode.theory.lengths import Lengths
+from replicode.codegen.runtime.bayes_kernel import DIFFERENCES, LENGTHS
+from replicode.codegen.runtime.bayes_keys import KeyNodes, sampled_keys, symmetric_lattice
+from replicode.codegen.runtime.bayes_label import LabelNodes, label_nodes
+from replicode.codegen.runtime.bayes_location import Weights, location_weights
+from replicode.codegen.runtime.bayes_rates import (
+    DEGREE,
+    KEY_SCRAMBLES,
+    LOG_STEP,
+    TABLE_STEP,
+    Overlaps,
+    Rates,
+    TooFine,
+)
+from replicode.codegen.runtime.kernel import Array
 
-_KEY_STEP = 0.9
-_MOST_NODES = 2000
-_COARSER = 1.12
-_COARSEST = 2.0
-SCRAMBLES = 8
-_LOG2_NODES = 7
-_SAMPLED_FINENESS = 0.6
-_BLOCK = 400_000
-_SMALLEST = 1e-280
-_GONE = 1e-40  # of exp(-s gbar N): what a token adds with it is as small
-_RARE = 1e-13
+KEY_STEP = 0.9
+KEY_MOST_NODES = 2000
+KEY_COARSER = 1.12
+KEY_COARSEST = 2.0
+KEY_LOG2_NODES = 7
+SAMPLED_FINENESS = 0.6
+KEY_BLOCK = 400_000
+KEY_SMALLEST = 1e-280
+KEY_GONE = 1e-40  # of exp(-s gbar N): what a token adds with it is as small
+KEY_RARE = 1e-13
 
 
 class CoupledChannel:
-    """The averages of one (system, nu, noise, lengths) at given overlaps."""
+    """The averages at one nu and noise."""
 
-    def __init__(self, system: BayesSystem, nu: float, noise: float, lengths: Lengths) -> None:
-        self.label = LabelLaw.of(system)
-        self.tables = tables(system, nu)
-        self.differences = system.location.shift_invariant
-        self.noise = noise
-        self.lengths = lengths
+    def __init__(self, nu: float, noise: float) -> None:
+        self.nu, self.noise = nu, noise
 
     def rates(self, at: Overlaps, fineness: float) -> Rates:
         """All averages, length by length."""
@@ -54,9 +56,9 @@ class CoupledChannel:
 
     def _averaged(self, at: Overlaps, fineness: float, labelled: bool) -> Rates:
         total, variance = np.zeros(5), np.zeros(5)
-        for tokens, chance in zip(self.lengths.tokens, self.lengths.weights):
-            sets, fine = _key_nodes(at, tokens, self.differences, fineness)
-            labels = self.label.nodes(at, self.noise, _label_fineness(fine), _reach(fine)) if labelled else None
+        for tokens, chance in LENGTHS:
+            sets, fine = _key_nodes(at, tokens, fineness)
+            labels = label_nodes(at, self.noise, _label_fineness(fine), _key_reach(fine)) if labelled else None
             found = np.array([self._on(nodes, at, fine, labels) for nodes in sets])
             total += chance * found.mean(axis=0)
             if len(sets) > 1:
@@ -67,21 +69,19 @@ class CoupledChannel:
         weights = self._weights(nodes, at, fineness)
         told = np.zeros(3)
         if labels is not None:
-            depth = _reach(fineness) ** 2 / 2.0
+            depth = _key_reach(fineness) ** 2 / 2.0
             evidence = _Evidence(labels, float(weights.value.max()), _label_fineness(fineness), depth)
             told = _given_scores(evidence, nodes, weights)
-        return np.concatenate([told, _fresh(nodes, weights)])
+        return np.concatenate([told, _fresh_averages(nodes, weights)])
 
     def _weights(self, nodes: KeyNodes, at: Overlaps, fineness: float) -> Weights:
         """gbar at the nodes, normalised so that E[g] = 1, and its gradient."""
-        values, index = np.unique(nodes.scores, return_inverse=True)
-        one = self.tables.at(np.sqrt(at.q_k) * values, at.V_k, nodes.scores.shape[1], fineness)
-        found = combined(one, np.reshape(index, nodes.scores.shape))
+        found = location_weights(nodes.scores, self.nu, at.V_k, fineness, float(np.sqrt(at.q_k)))
         total = float(nodes.weights @ found.value.mean(axis=1))
         return Weights(found.value / total, found.gradient / total)
 
 
-def _reach(fineness: float) -> float:
+def _key_reach(fineness: float) -> float:
     """How many deviations are followed: what is left out falls with the spacing."""
     return min(5.0 + 2.0 * fineness, 9.0)
 
@@ -91,37 +91,37 @@ def _label_fineness(fineness: float) -> float:
     return 0.45 + 0.3 * fineness
 
 
-def _key_nodes(at: Overlaps, tokens: int, differences: bool, fineness: float) -> tuple[list[KeyNodes], float]:
+def _key_nodes(at: Overlaps, tokens: int, fineness: float) -> tuple[list[KeyNodes], float]:
     """The lattice, its step in proportion to what of a score is unknown; several sampled sets where it is too large."""
-    step = _KEY_STEP * min(1.0, float(np.sqrt(at.V_k / at.q_k)))
-    scale = _coarsening(tokens, round(np.log(step) * 4.0) / 4.0, differences)
+    step = KEY_STEP * min(1.0, float(np.sqrt(at.V_k / at.q_k)))
+    scale = _coarsening(tokens, round(np.log(step) * 4.0) / 4.0)
     if scale is None:
-        fine = min(fineness, _SAMPLED_FINENESS)
-        count = _LOG2_NODES + round(2.0 * np.log2(fineness / _SAMPLED_FINENESS))
-        return [sampled_keys(tokens, count, seed) for seed in range(SCRAMBLES)], fine
-    nodes = symmetric_lattice(tokens, scale * step / fineness, _reach(fineness) - 0.4, differences, 8 * _MOST_NODES)
+        fine = min(fineness, SAMPLED_FINENESS)
+        count = KEY_LOG2_NODES + round(2.0 * np.log2(fineness / SAMPLED_FINENESS))
+        return [sampled_keys(tokens, count, seed) for seed in range(KEY_SCRAMBLES)], fine
+    nodes = symmetric_lattice(tokens, scale * step / fineness, _key_reach(fineness) - 0.4, DIFFERENCES, 8 * KEY_MOST_NODES)
     if nodes is None:
         raise TooFine
     return [nodes], fineness
 
 
 @lru_cache(maxsize=256)
-def _coarsening(tokens: int, log_step: float, differences: bool) -> float | None:
+def _coarsening(tokens: int, log_step: float) -> float | None:
     """The factor by which the step must grow for the lattice to stay small; None where too little would be left."""
     scale = 1.0
-    while scale < _COARSEST:
+    while scale < KEY_COARSEST:
         step = scale * float(np.exp(log_step))
-        if symmetric_lattice(tokens, step, _reach(1.0) - 0.4, differences, _MOST_NODES) is not None:
+        if symmetric_lattice(tokens, step, _key_reach(1.0) - 0.4, DIFFERENCES, KEY_MOST_NODES) is not None:
             return scale
-        scale *= _COARSER
+        scale *= KEY_COARSER
     return None
 
 
-def _fresh(nodes: KeyNodes, weights: Weights) -> Array:
+def _fresh_averages(nodes: KeyNodes, weights: Weights) -> Array:
     """E sum_e gbar_e^2 / (L sum gbar), which is E P_eps, and E sum_e |grad gbar_e|^2 / (L gbar_e)."""
     value = weights.value
     location = (value**2).sum(axis=1) / value.sum(axis=1)
-    told = ((weights.gradient**2).sum(axis=2) / np.maximum(value, _SMALLEST)).mean(axis=1)
+    told = ((weights.gradient**2).sum(axis=2) / np.maximum(value, KEY_SMALLEST)).mean(axis=1)
     return np.array([nodes.weights @ location / value.shape[1], nodes.weights @ told])
 
 
@@ -160,11 +160,11 @@ def _given_scores(evidence: _Evidence, nodes: KeyNodes, weights: Weights) -> Arr
     order = np.argsort(-weights.value, axis=1)
     value = np.take_along_axis(weights.value, order, axis=1)
     gradient = np.take_along_axis(weights.gradient, order[:, :, None], axis=1)
-    active = (value > _RARE).sum(axis=1)
+    active = (value > KEY_RARE).sum(axis=1)
     found = np.zeros(3)
     for count in np.unique(active):
         chosen = np.flatnonzero(active == count)
-        rows = max(1, _BLOCK // (count * evidence.log_s.size * evidence.labels.weights.size))
+        rows = max(1, KEY_BLOCK // (count * evidence.log_s.size * evidence.labels.weights.size))
         for begin in range(0, chosen.size, rows):
             b = chosen[begin : begin + rows]
             given = _given(evidence, value[b, :count])
@@ -180,7 +180,7 @@ def _given(evidence: _Evidence, value: Array) -> _Given:
     table = evidence.at(np.log(value))
     idle = table[..., 0, :]
     with np.errstate(divide="ignore"):
-        inverse = np.where(idle > _GONE, 1.0 / idle, 0.0)
+        inverse = np.where(idle > KEY_GONE, 1.0 / idle, 0.0)
     product = idle.prod(axis=1) * ((evidence.log_s[1] - evidence.log_s[0]) * evidence.labels.weights)
     weighted = inverse * product[:, None]
     once = table[..., 1, :] * weighted

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from replicode.codegen.averages import Array
+from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.nodes import sobol
 
 

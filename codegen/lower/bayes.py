@@ -1,0 +1,175 @@
+"""The Bayes-optimal level: the functions derived of a task, and the parts of the run-time that solve for the rest.
+
+Averages: of |grad log Z|^2 in both blocks, log Z, and the posterior of the location without a label, by one of two
+channels (runtime/bayes_own.py, runtime/bayes_coupled.py). Update: q from qh = alpha times the first two
+(runtime/bayes_evolution.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import sympy as sp
+
+from replicode.codegen.contract import declared
+from replicode.codegen.ir import IR_VERSION, Function, Level, ModuleIR, Provenance, Returned, Vector
+from replicode.codegen.link import parts_text
+from replicode.codegen.lower.module import EMITTER_VERSION
+from replicode.theory.bayes import BayesSystem, entropy_of
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import Lengths
+from replicode.theory.sequence import SignedFunction
+
+PUBLIC = ("METADATA", "Branch", "Solution", "branches", "free_entropy", "solve")
+LEVEL = Level(
+    parts=(
+        *("kernel", "bayes_kernel", "nodes", "inputs", "wording", "bayes_rates", "bayes_label", "bayes_weight"),
+        *("bayes_own", "bayes_keys", "bayes_location", "bayes_coupled", "bayes_evolution", "bayes_solver", "script"),
+    ),
+    public=PUBLIC,
+    entries=(*PUBLIC, "LENGTHS", "Overlaps", "channel_at", "ArgumentError", "OutOfReach", "__main__"),
+    legend="""
+Legend. Blocks: k (scores) and v (values). q of a block is the overlap of the posterior mean with its teacher, V = 1 - q
+what is not known of it, qh the conjugate of q. Fields of a token: w_chi and w_z, what the posterior means say of its
+score chi* and of its value; d = y - w_z is the gap between the label y and that value, V_y the label's variance given
+w_z. Z = (1/L) sum_e gbar_e(w_chi) N(y; w_z_e, V_y) is the evidence of a sequence, e running over its L tokens, of which
+one is the hidden one, eps; the others are idle. gbar_e is the weight g of the task averaged over chi* given w_chi. P is
+the posterior of the location without a label, A = E P_eps. E is the average over sequences, ElogZ that of log Z.
+""",
+    derived="What is derived of this task.",
+)
+_LOG_Z = sp.Symbol("log_Z", real=True)
+
+
+def lower_bayes(system: BayesSystem, coupled: bool | None = None) -> ModuleIR:
+    """Everything that is emitted for a derived system; nodes over all scores are taken where the weight needs them."""
+    if system.lengths is None:
+        raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
+    over_all = system.location.coupled if coupled is None else coupled
+    functions = (*_scalar_functions(system), *(_coupled_functions(system) if over_all else _own_functions(system)))
+    signature = _signature(system, over_all)
+    return ModuleIR(
+        level=LEVEL,
+        provenance=_provenance(system, functions, signature),
+        parameters=(),
+        constants=_constants(system, system.lengths, signature),
+        lengths=(),
+        moments=(),
+        functions=functions,
+        choices=_choices(system, over_all),
+    )
+
+
+def _function(name: str, returned: Returned, shaped_like: str | None = None) -> Function:
+    return Function(declared(name), (), (), returned, shaped_like)
+
+
+def _scalar_functions(system: BayesSystem) -> tuple[Function, ...]:
+    """The label's law, the update, the free entropy and the risk."""
+    label, told = system.label, system.revealed
+    entropy = system.free_entropy.xreplace({entropy_of(system.model): _LOG_Z})
+    both = [pair for b in system.model.blocks for pair in (sp.simplify(system.update[b.q]), system.unknown[b.V])]
+    return (
+        _function("label_log_density", label.log_density, "d"),
+        _function("label_slope", label.slope, "d"),
+        _function("label_variance", system.in_unknowns(label.variance)),
+        _function("label_total", label.total),
+        _function("bayes_update", tuple(both)),
+        _function("free_entropy_value", system.in_unknowns(entropy)),
+        _function("risk_of_location", system.risk),
+        _function("noise_risk", system.model.noise_risk()),
+        _function("told_V_v", told.V_v),
+        _function("told_contraction", told.contraction),
+    )
+
+
+def _own_functions(system: BayesSystem) -> tuple[Function, ...]:
+    """The weight of the hidden token's own score: its average where that is closed, else its logarithm."""
+    if _closed(system):
+        return (
+            _function("hidden_score", system.task.hidden_score()),
+            _function("prior_log_average", system.prior, "w_chi"),
+            _function("prior_slope", system.prior_slope, "w_chi"),
+        )
+    own = SignedFunction.of(system.location.own)
+    return _function("own_log_weight", own.log, "x"), _function("own_kinks", Vector(own.kinks))
+
+
+def _closed(system: BayesSystem) -> bool:
+    return system.task.gaussian and system.prior is not None
+
+
+def _coupled_functions(system: BayesSystem) -> tuple[Function, ...]:
+    """The factors of a weight of all scores, and the law of the winner where the weight has a limit."""
+    weight = system.location
+    offset, body = (weight.power.offset, weight.power.body) if weight.power else (sp.S.Zero, sp.S.One)
+    factors = {"marked_log": weight.own, "every_log": weight.every, "body_log": body}
+    logs = {name: SignedFunction.of(factor) for name, factor in factors.items()}
+    kinks = Vector(tuple(kink for found in logs.values() for kink in found.kinks))
+    laws: dict[str, sp.Expr] = {}
+    if system.hard is not None:
+        slopes = dict(zip(("winner_below_slope", "winner_density_slope"), system.hard.slopes, strict=True))
+        laws = {"winner_below": system.hard.below, "winner_density": system.hard.density, **slopes}
+    q, V = system.model.scores.q, system.model.scores.V
+    return (
+        *(_function(name, found.log, "x") for name, found in logs.items()),
+        _function("token_kinks", kinks),
+        _function("weight_coefficient", weight.coefficient),
+        _function("weight_offset", offset),
+        *(_function(name, law.subs(q, 1 - V)) for name, law in laws.items()),
+    )
+
+
+def _choices(system: BayesSystem, over_all: bool) -> dict[str, str]:
+    """The channel, and within it the weight or the tables."""
+    if over_all:
+        tables = "soft_tables" if system.hard is None else "limited_tables"
+        return {"channel_at": "CoupledChannel", "one_token_tables": tables, "add_options": "no_options"}
+    weight = "ClosedWeight" if _closed(system) else "PanelWeight"
+    return {"channel_at": "OwnChannel", "weight_at": weight, "add_options": "no_options"}
+
+
+def _constants(system: BayesSystem, lengths: Lengths, signature: str) -> dict[str, object]:
+    weight = system.location
+    metadata = {
+        "level": "bayes",
+        "task": system.task.text,
+        "tokens": lengths.fixed or str(lengths),
+        "signature": signature,
+        "versions": {"emitter": EMITTER_VERSION, "ir": IR_VERSION, "sympy": sp.__version__},
+        "options": {"label": str(system.model.label)},
+    }
+    return {
+        "METADATA": metadata,
+        "HARD_LIMIT": 0 if system.hard is None else system.hard.sign,
+        "LENGTHS": tuple(zip(lengths.tokens, lengths.weights, strict=True)),
+        "DIFFERENCES": weight.shift_invariant,
+        "POWER": 0.0 if weight.power is None else float(weight.power.power),
+    }
+
+
+def _signature(system: BayesSystem, over_all: bool) -> str:
+    """Hash of the canonical log-weight, the lengths, the model, versions and run-time source."""
+    parts = [
+        sp.srepr(system.task.log_weight),
+        repr(system.lengths),
+        system.model.key,
+        f"{over_all} {IR_VERSION} {EMITTER_VERSION} {sp.__version__}",
+        parts_text(LEVEL.parts),
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _provenance(system: BayesSystem, functions: tuple[Function, ...], signature: str) -> Provenance:
+    counted = {f.name: f.returned for f in functions if isinstance(f.returned, sp.Expr)}
+    return Provenance(
+        title="Bayes-optimal theory of single-location regression",
+        about={"task": f"log-weight {system.task.text}", "tokens": str(system.lengths)},
+        signature=signature,
+        operations={name: int(sp.count_ops(expr)) for name, expr in counted.items()},
+        equations={
+            "Free entropy": (str(system.free_entropy),),
+            "Fixed point": tuple(f"{name} = {expr}" for name, expr in system.equations().items()),
+            "Test risk": (str(system.risk),),
+        },
+    )

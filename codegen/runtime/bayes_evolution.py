@@ -1,0 +1,276 @@
+"""The Bayes-optimal theory solved at finite samples: fixed points of the state evolution, and their branches.
+
+The state evolution runs in -log V = log(1 + qh) of both blocks, which is q itself where that is small and keeps the
+digits of V = 1 - q where that is. Coarse averages bring it to rest; Newton steps then follow on finer and finer ones
+until two levels agree to the tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from replicode.codegen.runtime.bayes_kernel import (
+    bayes_update,
+    free_entropy_value,
+    risk_of_location,
+    told_contraction,
+    told_V_v,
+)
+from replicode.codegen.runtime.bayes_own import OwnChannel
+from replicode.codegen.runtime.bayes_rates import KEY_QUANTILE, Evaluator, Overlaps, Rates, TooFine
+from replicode.codegen.runtime.kernel import Array
+
+COARSE, FINE = 0.6, 1.2
+LEVELS = (COARSE, 0.75, 0.95, FINE, 1.5)
+NOTHING_KNOWN = 1e-6
+SMALLEST_V = (1e-6, 1e-14)  # of V_v at an informed start, without noise and with it
+RECOVERED = 1e-6
+NOTHING = 1e-26
+SAME = 1e-4
+NEAR = 0.05
+STILL = 1e-7
+LARGEST_STEP = 1.0
+PAUSE = 5
+LONGEST_LEAP = 0.05
+MOST_ITERATIONS = 1500
+MOST_NEWTON = 8
+DIFFERENCE = 1e-3
+ROUNDING = 1e-13
+
+channel_at: Callable[[float, float], Evaluator] = OwnChannel
+
+
+class Branch(NamedTuple):
+    """A fixed point of the state evolution, from an informed or an uninformed start.
+
+    `error` bounds the error of test_risk and `entropy_error` that of free_entropy. `recovered`: without noise v* is
+    found exactly, q_v = 1, and the free entropy is infinite.
+    """
+
+    start: str
+    q_k: float
+    q_v: float
+    test_risk: float
+    free_entropy: float
+    converged: bool
+    residual: float
+    iterations: int
+    error: float
+    entropy_error: float
+    recovered: bool
+
+
+def recovers(alpha: float, noise: float) -> bool:
+    """Whether v* is found exactly from a start close enough to it."""
+    return noise == 0.0 and told_contraction(alpha) < 1.0
+
+
+class Search(NamedTuple):
+    """The state evolution of one branch: both blocks, or k alone once v is recovered."""
+
+    evaluator: Evaluator
+    alpha: float
+    noise: float
+    recovered: bool = False
+
+    def overlaps(self, known: Array) -> Overlaps:
+        """q and V of both blocks from log(1 + qh)."""
+        qh = [float(s) for s in np.expm1(known)]
+        return Overlaps(*bayes_update(qh[0], 0.0)[:2], 1.0, 0.0) if self.recovered else Overlaps(*bayes_update(*qh))
+
+    def averages(self, known: Array, fineness: float) -> Rates:
+        """All averages, or those without a label once v is recovered."""
+        at = self.overlaps(known)
+        return self.evaluator.fresh(at, fineness) if self.recovered else self.evaluator.rates(at, fineness)
+
+    def conjugates(self, rates: Rates) -> Array:
+        """log(1 + qh), qh being alpha times the rates."""
+        found = np.array([rates.revealed] if self.recovered else [rates.k, rates.v])
+        return np.asarray(np.log1p(np.maximum(self.alpha * found, NOTHING)))
+
+    def image(self, known: Array, fineness: float) -> Array:
+        """One application of the state evolution."""
+        return self.conjugates(self.averages(known, fineness))
+
+    def free_entropy(self, at: Overlaps, rates: Rates) -> float:
+        """Phi at overlaps and conjugates alpha times the rates there; infinite once v is recovered."""
+        if self.recovered:
+            return np.inf
+        conjugates = self.alpha * rates.k, self.alpha * rates.v
+        return float(free_entropy_value(self.alpha, at.V_k, at.V_v, *conjugates, rates.entropy))
+
+    def risk(self, known: Array, rates: Rates) -> float:
+        """The test risk; quadrature may take E P_eps above 1, and the risk below what it can be."""
+        return float(risk_of_location(rates.location, self.overlaps(known).q_v, self.noise))
+
+    def lowest_risk(self, known: Array) -> float:
+        """That with every location known."""
+        return float(risk_of_location(1.0, self.overlaps(known).q_v, self.noise))
+
+
+def branches(alpha: float, nu: float, noise: float, tol: float) -> tuple[Branch, ...]:
+    """The fixed points from an informed and an uninformed start; one suffices where both lead to the same.
+
+    The informed start is the fixed point with every location told, above which there is none.
+    """
+    search = Search(channel_at(nu, noise), alpha, noise)
+    known = search._replace(recovered=True)
+    low = _iterated(search, np.full(2, NOTHING_KNOWN))
+    told = _iterated(known, np.ones(1))
+    if low.recovered:
+        return (_finished(known, "uninformed", told, tol),)
+    uninformed = _finished(search, "uninformed", low, tol)
+    if recovers(alpha, noise):
+        return (_finished(known, "informed", told, tol), uninformed)
+    V_v = max(told_V_v(alpha, noise), SMALLEST_V[noise > 0.0])
+    high = _iterated(search, np.array([told.known[0], -np.log(V_v)]))
+    if np.abs(high.known - low.known).max() < SAME:
+        return (uninformed,)
+    return (_finished(search, "informed", high, tol), uninformed)
+
+
+class _Rest(NamedTuple):
+    """Where the coarse state evolution came to rest."""
+
+    known: Array
+    iterations: int
+    recovered: bool
+
+
+def _iterated(search: Search, known: Array) -> _Rest:
+    """The state evolution on coarse averages until it rests, with Newton steps where it contracts and moves little.
+
+    Where it drifts, as near the end of a branch, it leaps along: the map is monotone, so that a leap that still drifts
+    the same way has passed no more than fixed points closer together than the longest leap.
+    """
+    image = search.image(known, COARSE)
+    wait, leap = 0, 1.0
+    for iteration in range(1, MOST_ITERATIONS + 1):
+        moved = np.abs(image - known).max()
+        if moved < STILL and _contracts(_jacobian(search, known, image)):
+            return _Rest(image, iteration, False)
+        if _escapes(search, known, image):
+            return _Rest(image, iteration, True)
+        if moved < NEAR and wait == 0:
+            trial = np.maximum(known + _newton_step(search, known, image), NOTHING)
+            if np.isfinite(trial).all() and np.abs(trial - known).max() < LARGEST_STEP:
+                beyond = search.image(trial, COARSE)
+                if np.abs(beyond - trial).max() < 0.3 * moved:
+                    known, image = trial, beyond
+                    continue
+            wait = PAUSE
+        wait = max(wait - 1, 0)
+        drift = image - known
+        leap = max(min(2.0 * leap, LONGEST_LEAP * max(1.0, known.max()) / moved), 1.0)
+        trial = np.maximum(known + leap * drift, NOTHING)
+        beyond = search.image(trial, COARSE)
+        if leap > 1.0 and ((beyond - trial) * drift < 0.0).any():
+            leap, trial = 0.5, image
+            beyond = search.image(trial, COARSE)
+        known, image = trial, beyond
+    return _Rest(known, MOST_ITERATIONS, False)
+
+
+def _escapes(search: Search, known: Array, image: Array) -> bool:
+    """V_v -> 0: it is small already, falls, and falls faster the smaller it is."""
+    if search.recovered or not recovers(search.alpha, search.noise):
+        return False
+    before, after = (search.overlaps(x).V_v for x in (known, image))
+    return after < min(before, RECOVERED)
+
+
+def _jacobian(search: Search, known: Array, image: Array) -> Array:
+    """d image / d log(1 + qh) by differences of coarse averages."""
+    moves = DIFFERENCE * np.eye(known.size)
+    return np.stack([(search.image(known + d, COARSE) - image) / DIFFERENCE for d in moves], axis=1)
+
+
+def _contracts(jacobian: Array) -> bool:
+    return bool(np.abs(np.linalg.eigvals(jacobian)).max() < 1.0 - 1e-6)
+
+
+def _newton_step(search: Search, known: Array, image: Array) -> Array:
+    """Towards the fixed point; not a number where the map does not contract, so that it may be an unstable one."""
+    jacobian = _jacobian(search, known, image)
+    if not _contracts(jacobian):
+        return np.full(known.size, np.nan)
+    return np.asarray(np.linalg.solve(np.eye(known.size) - jacobian, image - known))
+
+
+class _Level(NamedTuple):
+    """The fixed point on the nodes of one level."""
+
+    known: Array
+    rates: Rates
+    risk: float
+    entropy: float
+    residual: float
+    iterations: int
+
+
+def _polished(search: Search, known: Array, inverse: Array, fineness: float, tolerance: float) -> _Level:
+    """Newton steps with a given inverse of 1 - dF, which is right to DIFFERENCE and leaves the residual stated here.
+
+    The free entropy is that of the last evaluation, being stationary.
+    """
+    amplified = float(np.abs(inverse).sum())
+    iterations, residual = 0, np.inf
+    while residual >= 0.01 * tolerance and iterations < MOST_NEWTON:
+        rates, at = search.averages(known, fineness), search.overlaps(known)
+        iterations += 1
+        move = search.conjugates(rates) - known
+        gap = float(np.abs(move).max())
+        known = np.maximum(known + inverse @ move, NOTHING)
+        residual = gap * min(1.0, amplified * (gap + DIFFERENCE))
+    fresh = search.evaluator.fresh(search.overlaps(known), fineness)
+    return _Level(known, rates, search.risk(known, fresh), search.free_entropy(at, rates), residual, iterations)
+
+
+def _finished(search: Search, start: str, rest: _Rest, tolerance: float) -> Branch:
+    """Finer and finer averages until two levels agree, or the next would be too fine."""
+    jacobian = _jacobian(search, rest.known, search.image(rest.known, COARSE))
+    inverse = np.asarray(np.linalg.inv(np.eye(rest.known.size) - jacobian), dtype=np.float64)
+    now = _polished(search, rest.known, inverse, COARSE, tolerance)
+    iterations, error, changed = rest.iterations + now.iterations, np.inf, 0.0 if search.recovered else np.inf
+    for fineness in LEVELS[1:]:
+        before = now
+        try:
+            now = _polished(search, before.known, inverse, fineness, tolerance)
+        except TooFine:
+            break
+        iterations += now.iterations
+        error = abs(now.risk - before.risk) + 2.0 * now.residual * float(np.abs(inverse).sum())
+        error += ROUNDING * max(1.0, abs(now.risk))
+        if not search.recovered:
+            changed = abs(now.entropy - before.entropy) + ROUNDING * max(1.0, abs(now.entropy))
+        if error + _scatter(search, now, inverse) <= tolerance:
+            break
+    at = search.overlaps(now.known)
+    return Branch(
+        start=start,
+        q_k=at.q_k,
+        q_v=at.q_v,
+        test_risk=max(now.risk, search.lowest_risk(now.known)),  # no farther from the truth, so that the error stands
+        free_entropy=now.entropy,
+        converged=now.residual < max(tolerance, 1e-10),
+        residual=now.residual,
+        iterations=iterations,
+        error=float(error) + _scatter(search, now, inverse),
+        entropy_error=float(changed) + search.alpha * KEY_QUANTILE * now.rates.noise[2],
+        recovered=search.recovered,
+    )
+
+
+def _scatter(search: Search, level: _Level, inverse: Array) -> float:
+    """What the random nodes, if any, leave open of the risk: a two-sided bound of 99.9 %."""
+    noise = np.array(level.rates.noise)
+    if not noise.any():
+        return 0.0
+    at = search.overlaps(level.known)
+    rest = np.array([at.V_k, at.V_v])[: level.known.size]
+    shift = np.abs(inverse) @ (search.alpha * rest * (noise[4:] if search.recovered else noise[:2]))
+    moved = float(shift @ rest)
+    return KEY_QUANTILE * (2.0 * moved + float(noise[3]))
