@@ -208,10 +208,10 @@ def stability_function(model: Model) -> Function:
     return Function(declared("stability_matrix"), (ORDER, squares), (), Matrix(_rows(stability_matrix(model))))
 
 
-def population_functions(risk: PopulationRisk) -> list[Function]:
-    """The risk of a fixed estimator, on the manifold and from all its overlaps."""
+def population_functions(risk: PopulationRisk, weighted: bool) -> list[Function]:
+    """The risk of a fixed estimator, on the manifold and from all its overlaps; the law of scores without a weight."""
     base = sp.S.Zero, risk.idle_score_variance, risk.idle_score_variance
-    score = (risk.score_mean, risk.score_variance, risk.idle_score_variance) if risk.gaussian else base
+    score = base if weighted else (risk.score_mean, risk.score_variance, risk.idle_score_variance)
     return [
         Function(declared("risk_on_manifold"), (), (), risk.on_manifold),
         Function(declared("best_value_overlap"), (), (), risk.best_value_overlap),

@@ -47,7 +47,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
             *equations.saddle_maps(system),
             *equations.curvature_functions(derive_curvature(system)),
             equations.stability_function(system.model),
-            *equations.population_functions(population_risk(system.task, system.model)),
+            *equations.population_functions(population_risk(system.task, system.model), system.location.weighted),
             *([] if system.properties.smooth else [equations.kinks(system)]),
         ),
         choices=choices(system, system.lengths),
