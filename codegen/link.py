@@ -18,9 +18,9 @@ from importlib.resources import files
 
 SEAM = "kernel"
 PARTS = (
-    *(SEAM, "lengths", "nodes", "linear", "inputs", "wording", "location", "fields", "prox", "channel", "proxfree"),
-    *("rows", "onsets", "folds", "gaps", "mixture", "population", "hessian", "fixedpoint", "states", "routes"),
-    *("solver", "energy", "jacobian", "kinks", "script"),
+    *(SEAM, "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "fields", "prox", "channel"),
+    *("proxfree", "rows", "onsets", "folds", "gaps", "mixture", "population", "hessian", "fixedpoint", "states"),
+    *("routes", "solver", "energy", "jacobian", "kinks", "script"),
 )
 CHOICES = "choices"
 PUBLIC = ("METADATA", "Solution", "free_energy", "jacobian", "population_risk", "residual", "risk_of_overlaps", "solve")

@@ -74,6 +74,7 @@ def numpy_module(ir: ModuleIR) -> str:
 def derived_definitions(ir: ModuleIR) -> list[Definition]:
     """All that is derived, as source."""
     types = {"METADATA": "dict[str, Any]", "DEFAULTS": "dict[str, float]", "PARAMETERS": "tuple[str, ...]"}
+    types |= dict.fromkeys(("ORDER_NAMES", "CONJUGATE_NAMES"), "tuple[str, ...]")
     constants = [
         f"{name}: {types.get(name, type(value).__name__)} = {pprint.pformat(value, sort_dicts=False, width=WIDTH - 20)}"
         for name, value in ir.constants.items()
