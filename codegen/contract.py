@@ -24,11 +24,10 @@ def declared(name: str, extended: bool = False) -> Signature:
     return Signature(name, arguments, returns, ast.get_docstring(node) or "")
 
 
-def declared_type(name: str) -> str:
-    """The type of a constant of the seam."""
-    node = _declarations()[name]
-    assert isinstance(node, ast.AnnAssign)
-    return ast.unparse(node.annotation)
+def declared_type(name: str) -> str | None:
+    """The type that the seam gives a constant, if it gives one."""
+    node = _declarations().get(name)
+    return ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else None
 
 
 @cache

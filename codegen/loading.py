@@ -1,4 +1,4 @@
-"""Loading generated source as a module."""
+"""Loading generated source as a module, and calling what it defines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import sys
 from importlib.abc import InspectLoader
 from importlib.util import module_from_spec, spec_from_loader
 from types import CodeType, ModuleType
+from typing import Any
+
+from replicode.theory.errors import InputError, Refusal
 
 
 class _SourceLoader(InspectLoader):
@@ -41,3 +44,15 @@ def load_source(source: str, name: str) -> ModuleType:
             sys.modules[name] = before
         raise
     return module
+
+
+def call(module: ModuleType, name: str, **arguments: Any) -> Any:
+    """What a function of a generated module returns; its errors become ours."""
+    try:
+        return getattr(module, name)(**arguments)
+    except module.ArgumentError as problem:
+        raise InputError(problem.argument, problem.value, problem.allowed) from None
+    except module.OutOfReach as problem:
+        raise Refusal(str(problem)) from None
+    except ArithmeticError as problem:
+        raise Refusal(f"the numbers leave double precision at these arguments ({problem})") from None

@@ -169,7 +169,8 @@ def _node_sums(loop: Any, module: ModuleType) -> Callable[..., Array]:
         arrays = [_plain(a) for a in (*given, law.value_factor, frame.pull, law.score_factor, params)]
         score, value = module.dimensions(channel.setting)
         size = channel.weights.size
-        what = _ProxFree(size, size, *_pointers(arrays), order[2], order[5], channel._volume(), score, value)
+        V = order[module.V_K], order[module.V_V]
+        what = _ProxFree(size, size, *_pointers(arrays), *V, channel._volume(), score, value)
         sums = np.empty(module.MOMENTS + 4)
         loop(ctypes.byref(what), *_pointers([sums]))
         return sums

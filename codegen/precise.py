@@ -163,7 +163,7 @@ class PreciseSystem:
             *equations.laws(system),
             equations.moment_functions(system, self.moments)[1],
             *equations.saddle_maps(system),
-            *equations.population_functions(population_risk(system.task, system.model))[:1],
+            equations.population_functions(population_risk(system.task, system.model), False)[0],
             equations.row_sum(system, self.tokens),
         ]
         return {f.name: mpmath_function(f) for f in functions}

@@ -12,16 +12,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from replicode.arguments import check_digits, positive
+from replicode.arguments import check_digits, not_negative, positive
 from replicode.cache import cached
-from replicode.codegen.bayes import Branch, branches
+from replicode.codegen.runtime.bayes_evolution import Branch
+from replicode.codegen.runtime.bayes_solver import equilibrium, is_hard
+from replicode.codegen.threads import one_thread
 from replicode.codegen.writing import write_picture
 from replicode.content import task_content
 from replicode.figures.drawing import pyplot
+from replicode.modules import bayes_module, call
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.task import Task
-from replicode.verbs.bayes import bayes_channel, equilibrium, is_hard
 
 SCAN = 17
 RANGE_POINTS = 25
@@ -63,7 +65,7 @@ class BayesBranches:
                 "test_risk": best.test_risk,
                 "excess_risk": best.test_risk - self.noise**2,
                 "hard_phase": hard,
-                "branches": [asdict(b) for b in found],
+                "branches": [b._asdict() for b in found],
             }
             for alpha, found, best, hard in zip(self.alphas, self.points, self.equilibria, self.hard)
         ]
@@ -91,15 +93,17 @@ class _Along:
     """The branches at any alpha of one setting, each kept in the cache: an interrupted range goes on where it was."""
 
     def __init__(self, task: str | Task, tokens: Tokens, nu: float, noise: float, accuracy: float) -> None:
-        self.channel, self.accuracy = bayes_channel(task, tokens, nu, noise), accuracy
-        self.key = task_content(task), repr(lengths(tokens)), float(nu), float(noise), accuracy
+        self.module, self.accuracy = bayes_module(task, tokens), accuracy
+        self.physics = {"nu": not_negative("nu", nu, True), "noise": not_negative("noise", noise)}
+        self.key = task_content(task), repr(lengths(tokens)), *self.physics.values(), accuracy
 
     def branches(self, alpha: float) -> tuple[Branch, ...]:
         """One branch, or an informed and an uninformed one."""
 
         def build() -> dict[str, Any]:
-            found = branches(self.channel, alpha, self.accuracy)
-            return {"made_for": f"Bayes-optimal branches, alpha = {alpha:g}", "branches": [asdict(b) for b in found]}
+            with one_thread():
+                found = call(self.module, "branches", alpha=alpha, tol=self.accuracy, **self.physics)
+            return {"made_for": f"Bayes-optimal branches, alpha = {alpha:g}", "branches": [b._asdict() for b in found]}
 
         return tuple(Branch(**b) for b in cached("branches", (*self.key, alpha), build)["branches"])
 

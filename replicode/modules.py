@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.arguments import BACKENDS, check_parameters, one_of
 from replicode.cache import cached
+from replicode.codegen.loading import call as call
 from replicode.content import Content, activation_content, model_content, task_content
-from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
 
 if TYPE_CHECKING:
@@ -51,14 +51,19 @@ def module_source(act: ActivationLike, task: str | Task, tokens: Tokens) -> str:
     return str(_payload(act, task, lengths(tokens), None, None)["source"])
 
 
-def call(module: ModuleType, name: str, **arguments: Any) -> Any:
-    """What a function of a generated module returns; its errors become ours."""
-    try:
-        return getattr(module, name)(**arguments)
-    except module.ArgumentError as problem:
-        raise InputError(problem.argument, problem.value, problem.allowed) from None
-    except ArithmeticError as problem:
-        raise Refusal(f"the numbers leave double precision at these arguments ({problem})") from None
+def bayes_module(task: str | Task, tokens: Tokens, model: Model | None = None) -> ModuleType:
+    """The generated module of the Bayes-optimal level, from the cache when it is there."""
+    law = lengths(tokens)
+
+    def build() -> dict[str, Any]:
+        from replicode.codegen.compiler import generate
+        from replicode.theory.bayes import derive_bayes
+
+        system = derive_bayes(task, law, model)
+        made_for = f"Bayes-optimal level, task {system.task.text}, {law} tokens"
+        return {"made_for": made_for, "source": generate(system).source}
+
+    return _loaded(cached("module", ("bayes", task_content(task), repr(law), *model_content(model)), build)["source"])
 
 
 def _key(act: ActivationLike, task: str | Task, tokens: Lengths, model: Model | None) -> Content:

@@ -145,9 +145,7 @@ class BayesSystem:
 
 
 @budget("deriving the Bayes-optimal theory")
-def derive_bayes(
-    setting: str | Task, tokens: Tokens | None = None, model: Model | None = None
-) -> BayesSystem:
+def derive_bayes(setting: str | Task, tokens: Tokens | None = None, model: Model | None = None) -> BayesSystem:
     """The Bayes-optimal system of a task; of the model only the blocks, the label and the risk matter."""
     law = None if tokens is None else lengths(tokens)
     return replace(_derived(task(setting).at(law), model or DEFAULT_MODEL), lengths=law)

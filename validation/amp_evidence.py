@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, sqrt
+from types import ModuleType
 
 import numpy as np
 import sympy as sp
 
 from replicode.codegen.averages import compiled
-from replicode.codegen.bayes_label import LabelLaw, Overlaps
-from replicode.codegen.bayes_location import location_weights
-from replicode.codegen.bayes_weight import OwnWeight
-from replicode.theory.bayes import BayesSystem, derive_bayes
+from replicode.codegen.loading import call
+from replicode.codegen.runtime.bayes_rates import Overlaps
 from replicode.theory.errors import Refusal
+from replicode.theory.lengths import Lengths
 from replicode.theory.model import NU
 from replicode.theory.nodes import TokenSum, X
 from replicode.theory.task import Task
 from replicode.validation.amp import Evidence
 from replicode.validation.amp_ranked import chances, noise_of
+from replicode.validation.bayes import bayes_module
 from replicode.validation.sampling import Array
 
 Chances = Callable[[Array, float], tuple[Array, Array]]
@@ -34,30 +35,31 @@ _STEP = 1e-3
 _ROWS = 1024
 
 
-def evidence_of(setting: Task, nu: float, noise: float) -> Evidence:
+def evidence_of(setting: Task, tokens: int | str | Lengths, nu: float, noise: float) -> Evidence:
     """The evidence of a task; a Refusal where its weight both couples the scores and moves them."""
-    system, slope = derive_bayes(setting), sp.diff(setting.own, X)
+    module, slope = bayes_module(setting, tokens), sp.diff(setting.own, X)
     if nu == inf:
-        return LocatedEvidence(system, noise, ranked_chances(setting.hard_limit() * inf))
+        return LocatedEvidence(module, noise, ranked_chances(setting.hard_limit() * inf))
     if not setting.log_weight.has(TokenSum):
-        return OwnEvidence(system, nu, noise)
+        return OwnEvidence(module, nu, noise)
     if not setting.scores_unweighted:
         raise Refusal(f"message passing for task {setting.text}: its weight couples the scores and moves them")
     if slope.has(X, TokenSum):
-        return LocatedEvidence(system, noise, averaged_chances(system, nu))
-    return LocatedEvidence(system, noise, ranked_chances(float(compiled(slope, (NU,))(nu))))
+        return LocatedEvidence(module, noise, averaged_chances(module, nu))
+    return LocatedEvidence(module, noise, ranked_chances(float(compiled(slope, (NU,))(nu))))
 
 
 class OwnEvidence:
     """log Z = log sum_l exp t_l - log L, t of one token: the posterior p is the softmax of t, the gradients p dt."""
 
-    def __init__(self, system: BayesSystem, nu: float, noise: float) -> None:
-        self._weight, self._label, self._noise = OwnWeight(system, nu), LabelLaw.of(system), noise
+    def __init__(self, module: ModuleType, nu: float, noise: float) -> None:
+        self._module, self._noise = module, noise
+        self._weight = call(module, "weight_at", nu=nu)
 
     def log_z_gradient(self, y: Array, omega_k: Array, omega_v: Array, V_k: float, V_v: float) -> tuple[Array, Array]:
         """The gradients of log Z in omega_k and omega_v."""
         log_weight, slope = self._averaged(omega_k, V_k)
-        log_density, pull = _label_terms(self._label, y, omega_v, V_v, self._noise)
+        log_density, pull = _label_terms(self._module, y, omega_v, V_v, self._noise)
         p = softmax(log_weight + log_density)
         return p * slope, p * pull
 
@@ -79,14 +81,14 @@ class OwnEvidence:
 class LocatedEvidence:
     """sum_e g = L: the scores keep their base law, and gbar/L are the chances P of the locations."""
 
-    def __init__(self, system: BayesSystem, noise: float, located: Chances) -> None:
-        self._label, self._noise, self._chances = LabelLaw.of(system), noise, located
+    def __init__(self, module: ModuleType, noise: float, located: Chances) -> None:
+        self._module, self._noise, self._chances = module, noise, located
 
     def log_z_gradient(self, y: Array, omega_k: Array, omega_v: Array, V_k: float, V_v: float) -> tuple[Array, Array]:
         """sum_e p_e dlog P_e/domega_k, and p times the label's pull."""
         P, slopes = self._chances(omega_k, V_k)
         P = np.maximum(P, _FLOOR)
-        log_density, pull = _label_terms(self._label, y, omega_v, V_v, self._noise)
+        log_density, pull = _label_terms(self._module, y, omega_v, V_v, self._noise)
         p = softmax(np.log(P) + log_density)
         return np.einsum("ne,nel->nl", p / P, slopes), p * pull
 
@@ -113,12 +115,12 @@ def ranked_chances(slope: float) -> Chances:
     return located
 
 
-def averaged_chances(system: BayesSystem, nu: float) -> Chances:
+def averaged_chances(module: ModuleType, nu: float) -> Chances:
     """The same for any weight normalised over the locations, by the averages of the Bayes theory."""
 
     def located(omega_k: Array, V_k: float) -> tuple[Array, Array]:
         blocks = np.array_split(omega_k, max(1, len(omega_k) // _ROWS))
-        found = [location_weights(system, nu, block, V_k) for block in blocks]
+        found = [module.location_weights(block, nu, V_k) for block in blocks]
         value, gradient = (np.concatenate([f[i] for f in found]) for i in (0, 1))
         # sum_e gbar does not depend on omega_k, whatever constant the weight comes with.
         total = value.sum(axis=1)
@@ -127,10 +129,10 @@ def averaged_chances(system: BayesSystem, nu: float) -> Chances:
     return located
 
 
-def _label_terms(law: LabelLaw, y: Array, omega_v: Array, V_v: float, noise: float) -> tuple[Array, Array]:
+def _label_terms(module: ModuleType, y: Array, omega_v: Array, V_v: float, noise: float) -> tuple[Array, Array]:
     """The log-density of the label at every token, and its slope in omega_v."""
-    gap, spread = y[:, None] - omega_v, float(law.variance(V_v, noise))
-    return np.asarray(law.log_density(gap, spread)), np.asarray(law.slope(gap, spread))
+    gap, spread = y[:, None] - omega_v, module.label_variance(V_v, noise)
+    return module.label_log_density(gap, spread), module.label_slope(gap, spread)
 
 
 def softmax(t: Array) -> Array:

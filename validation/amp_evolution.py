@@ -13,12 +13,13 @@ from math import sqrt
 
 import numpy as np
 
-from replicode.codegen.bayes import BayesChannel
+from replicode.codegen.loading import call
+from replicode.codegen.runtime.bayes_rates import Evaluator, Overlaps
 from replicode.codegen.threads import one_thread
-from replicode.theory.bayes import derive_bayes
 from replicode.theory.errors import Refusal
 from replicode.validation.amp import Start
 from replicode.validation.amp_problem import Problem, drawn_scores
+from replicode.validation.bayes import bayes_module
 from replicode.validation.sampling import Array
 
 FINENESS = (0.6, 0.85)
@@ -44,8 +45,9 @@ def _evolution(tracks: Array, errors: Array) -> Evolution:
 
 @one_thread()
 def by_quadrature(of: Problem, start: Start, iterations: int = 10) -> Evolution:
-    """From the averages of `replicode.codegen.bayes`; the errors are the change from coarser nodes."""
-    channel = BayesChannel(derive_bayes(of.task), of.nu, of.noise, of.lengths)
+    """From the averages of the generated module; the errors are the change from coarser nodes."""
+    module = bayes_module(of.task, of.lengths)
+    channel = call(module, "channel_at", nu=of.nu, noise=of.noise)
 
     def rates(fineness: float) -> Rates:
         return lambda q: _channel_rates(channel, q, fineness)
@@ -54,10 +56,10 @@ def by_quadrature(of: Problem, start: Start, iterations: int = 10) -> Evolution:
     return _evolution(fine, np.abs(fine - coarse) + ROUNDING)
 
 
-def _channel_rates(channel: BayesChannel, q: Array, fineness: float) -> Array:
+def _channel_rates(channel: Evaluator, q: Array, fineness: float) -> Array:
     """E |grad_k log Z|^2, E |grad_v log Z|^2 and E P_eps."""
     q_k, q_v = np.maximum(q, SMALLEST).tolist()
-    found = channel.rates(q_k, q_v, fineness)
+    found = channel.rates(Overlaps(q_k, 1.0 - q_k, q_v, 1.0 - q_v), fineness)
     if any(found.noise):
         raise Refusal("so many tokens are averaged over random nodes: take the state evolution by sampling")
     return np.array([found.k, found.v, found.location])

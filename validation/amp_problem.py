@@ -43,7 +43,7 @@ def problem(setting: str | Task, tokens: int | str | Lengths, nu: float, noise: 
     """The problem of a task at these numbers."""
     setting, sizes = task(setting), lengths(tokens)
     laws = tuple(scores_of(setting, nu, n) for n in sizes.tokens)
-    return Problem(setting, sizes, nu, noise, alpha, laws, evidence_of(setting, nu, noise))
+    return Problem(setting, sizes, nu, noise, alpha, laws, evidence_of(setting, sizes, nu, noise))
 
 
 def drawn_scores(law: Scores, tokens: int, count: int, rng: np.random.Generator) -> tuple[Array, Index]:

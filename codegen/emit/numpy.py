@@ -64,7 +64,8 @@ def numpy_module(ir: ModuleIR) -> str:
 def derived_definitions(ir: ModuleIR) -> list[Definition]:
     """All that is derived, as source."""
     constants = [
-        f"{name}: {declared_type(name)} = {pprint.pformat(value, sort_dicts=False, width=WIDTH - 20)}"
+        f"{name}: {declared_type(name) or type(value).__name__} = "
+        + pprint.pformat(value, sort_dicts=False, width=WIDTH - 20)
         for name, value in ir.constants.items()
     ]
     kernels = [source for length in ir.lengths for source in _length_functions(ir, length)]

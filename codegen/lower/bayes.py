@@ -24,7 +24,8 @@ PUBLIC = ("METADATA", "Branch", "Solution", "branches", "free_entropy", "solve")
 LEVEL = Level(
     parts=(
         *("kernel", "bayes_kernel", "nodes", "inputs", "wording", "bayes_rates", "bayes_label", "bayes_weight"),
-        *("bayes_own", "bayes_keys", "bayes_location", "bayes_coupled", "bayes_evolution", "bayes_solver", "script"),
+        *("bayes_own", "bayes_keys", "bayes_location", "bayes_coupled", "bayes_evolution", "bayes_solver"),
+        *("options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "LENGTHS", "Overlaps", "channel_at", "ArgumentError", "OutOfReach", "__main__"),
@@ -68,13 +69,14 @@ def _scalar_functions(system: BayesSystem) -> tuple[Function, ...]:
     """The label's law, the update, the free entropy and the risk."""
     label, told = system.label, system.revealed
     entropy = system.free_entropy.xreplace({entropy_of(system.model): _LOG_Z})
-    both = [pair for b in system.model.blocks for pair in (sp.simplify(system.update[b.q]), system.unknown[b.V])]
+    blocks = system.model.scores, system.model.values
+    both = tuple(e for b in blocks for e in (sp.simplify(system.update[b.q]), system.unknown[b.V]))
     return (
         _function("label_log_density", label.log_density, "d"),
         _function("label_slope", label.slope, "d"),
         _function("label_variance", system.in_unknowns(label.variance)),
         _function("label_total", label.total),
-        _function("bayes_update", tuple(both)),
+        _function("bayes_update", both),
         _function("free_entropy_value", system.in_unknowns(entropy)),
         _function("risk_of_location", system.risk),
         _function("noise_risk", system.model.noise_risk()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
 import sympy as sp
 
@@ -26,7 +27,7 @@ from replicode.theory.curvature import Curvature, second_rate_symbol
 from replicode.theory.gaussian import FieldLaw
 from replicode.theory.kinks import kink_points
 from replicode.theory.location import Location
-from replicode.theory.model import BLOCKS, CHI_STAR, CONJUGATES, ORDER_PARAMETERS, Model, Y
+from replicode.theory.model import CHI_STAR, Model, Y
 from replicode.theory.nodes import L
 from replicode.theory.population import (
     BIAS_IDLE,
@@ -36,20 +37,38 @@ from replicode.theory.population import (
     SIGMA_IDLE,
     PopulationRisk,
 )
-from replicode.theory.saddle import ENVELOPE, HIDDEN, IDLE, ChannelAverage, SaddleSystem, rate_symbol
+from replicode.theory.saddle import ChannelAverage, SaddleSystem, envelope_of, rate_symbol
 from replicode.theory.stability import responses_of, stability_matrix
 
-ORDER = Unpacked("order", ORDER_PARAMETERS)
-CONJUGATE = Unpacked("conjugates", CONJUGATES)
-RATE_SYMBOLS = tuple(rate_symbol(t) for t in ORDER_PARAMETERS)
-RATES = Unpacked("rates", RATE_SYMBOLS)
-FIELDS = {"k": "w_chi", "v": "w_z"}
-GAINS = {"k": "g_chi", "v": "g_z"}
-SLOPES = Split("s_chi", HIDDEN.slope, IDLE.slope)
-TOKENS = (
-    *(Split(FIELDS[b], HIDDEN.w[b], IDLE.w[b]) for b in BLOCKS),
-    *(Split(GAINS[b], HIDDEN.g[b], IDLE.g[b]) for b in BLOCKS),
-)
+FIELDS = {"score": "w_chi", "value": "w_z"}
+GAINS = {"score": "g_chi", "value": "g_z"}
+
+
+@dataclass(frozen=True)
+class Names:
+    """How the functions of a model take their arguments apart: vectors by their entries, fields by tokens."""
+
+    order: Unpacked
+    conjugates: Unpacked
+    rates: Unpacked
+    tokens: tuple[Split, ...]
+    slopes: Split
+
+
+def names_of(model: Model) -> Names:
+    """The names in the order that the model defines."""
+    hidden, idle = model.hidden, model.idle
+    roles = [(name, model.block(name).role) for name in hidden.w]
+    return Names(
+        Unpacked("order", model.order_parameters),
+        Unpacked("conjugates", model.conjugates),
+        Unpacked("rates", tuple(rate_symbol(t) for t in model.order_parameters)),
+        (
+            *(Split(FIELDS[role], hidden.w[name], idle.w[name]) for name, role in roles),
+            *(Split(GAINS[role], hidden.g[name], idle.g[name]) for name, role in roles),
+        ),
+        Split("s_chi", hidden.slope, idle.slope),
+    )
 
 
 def _explicit(name: str, names: Sequence[Unpacked], equations: Mapping[sp.Symbol, sp.Expr]) -> Function:
@@ -60,11 +79,12 @@ def _explicit(name: str, names: Sequence[Unpacked], equations: Mapping[sp.Symbol
 
 def laws(system: SaddleSystem) -> list[Function]:
     """The laws of the fields at the hidden token and at an idle one."""
-    return [_law("hidden_law", system.hidden_law), _law("idle_law", system.idle_law)]
+    order = names_of(system.model).order
+    return [_law("hidden_law", system.hidden_law, order), _law("idle_law", system.idle_law, order)]
 
 
-def _law(name: str, law: FieldLaw) -> Function:
-    return Function(declared(name), (ORDER,), (), (Vector(tuple(law.mean)), Matrix(_rows(law.covariance))))
+def _law(name: str, law: FieldLaw, order: Unpacked) -> Function:
+    return Function(declared(name), (order,), (), (Vector(tuple(law.mean)), Matrix(_rows(law.covariance))))
 
 
 def _rows(matrix: sp.ImmutableMatrix) -> tuple[tuple[sp.Expr, ...], ...]:
@@ -85,8 +105,9 @@ def channel_rates(system: SaddleSystem) -> Function:
         Assignment(rate_symbol(t), _over(average), f"dE[M]/d{t.name} = {average.expression(L)}")
         for t, average in system.channel.items()
     ]
-    signature = declared("channel_rates", system.location.weighted)
-    return Function(signature, (ORDER, *TOKENS, SLOPES), tuple(assignments), RATE_SYMBOLS)
+    signature, names = declared("channel_rates", system.location.weighted), names_of(system.model)
+    taken: tuple[Unpacked | Split, ...] = (names.order, *names.tokens, names.slopes)
+    return Function(signature, taken, tuple(assignments), names.rates.symbols)
 
 
 def _over(average: ChannelAverage, weights: str | None = None) -> OverTokens:
@@ -103,11 +124,11 @@ class Moments:
 
 def channel_moments(system: SaddleSystem) -> Moments:
     """The rates as coefficients times moments of the fields; the score fields less their means."""
-    arrays = {HIDDEN.w["k"]: "d_chi", IDLE.w["k"]: "d_chi", HIDDEN.w["v"]: "w_z", IDLE.w["v"]: "w_z", Y: "y"}
-    arrays |= {f.g[b]: GAINS[b] for f in (HIDDEN, IDLE) for b in BLOCKS}
-    arrays |= {HIDDEN.slope: "s_chi", IDLE.slope: "s_chi"}
-    idle = {*IDLE.w.values(), *IDLE.g.values(), IDLE.slope}
-    terms = {theta: _terms(system, theta, arrays) for theta in ORDER_PARAMETERS}
+    model, names = system.model, names_of(system.model)
+    arrays = {s: split.source for split in (*names.tokens, names.slopes) for s in (split.hidden, split.idle)} | {Y: "y"}
+    arrays |= {fields.w[model.scores.name]: "d_chi" for fields in (model.hidden, model.idle)}
+    idle = {split.idle for split in (*names.tokens, names.slopes)}
+    terms = {theta: _terms(system, theta, arrays) for theta in model.order_parameters}
     found = dict.fromkeys(m for each in terms.values() for m, _ in each)
     symbols = {monomial: sp.Symbol(f"e_{i + 1}", real=True) for i, monomial in enumerate(found)}
     moments = {
@@ -125,7 +146,12 @@ def _factors(monomial: sp.Expr) -> list[sp.Symbol]:
 
 def _terms(system: SaddleSystem, theta: sp.Symbol, fields: Mapping[sp.Symbol, str]) -> list[tuple[sp.Expr, sp.Expr]]:
     """A rate as monomials in the fields, with their coefficients."""
-    means = {f.w["k"]: f.w["k"] + law.mean[0] for f, law in ((HIDDEN, system.hidden_law), (IDLE, system.idle_law))}
+    model = system.model
+    pairs = [
+        (fields.w[model.scores.name], law)
+        for fields, law in ((model.hidden, system.hidden_law), (model.idle, system.idle_law))
+    ]
+    means = {w: w + law.mean[law.fields.index(w)] for w, law in pairs}
     average = system.channel[theta]
     return [t for part in (average.hidden, average.idle) for t in _monomials(part.xreplace(means), fields)]
 
@@ -143,77 +169,86 @@ def moment_functions(system: SaddleSystem, found: Moments) -> list[Function]:
     sums = tuple(Assignment(s, moment) for s, moment in found.moments.items())
     return [
         Function(signature, (), sums, Vector(symbols)),
-        _explicit("rates_from_moments", (ORDER, Unpacked("moments", symbols)), found.rates),
+        _explicit("rates_from_moments", (names_of(system.model).order, Unpacked("moments", symbols)), found.rates),
     ]
 
 
 def saddle_maps(system: SaddleSystem) -> list[Function]:
     """The conjugates from the rates, the order parameters from the conjugates, and f with its gradient."""
     envelope = sp.Symbol("envelope", real=True)
-    unknowns = (*ORDER_PARAMETERS, *CONJUGATES)
+    model, names = system.model, names_of(system.model)
+    unknowns = (*model.order_parameters, *model.conjugates)
     slopes = Vector(tuple(system.gradient[u] for u in unknowns), tuple(f"df/d{u.name}" for u in unknowns))
-    value = system.free_energy.xreplace({ENVELOPE: envelope})
+    value = system.free_energy.xreplace({envelope_of(model): envelope})
     return [
-        _explicit("conjugates_from_rates", (RATES,), system.conjugate_update),
-        _explicit("prior_update", (CONJUGATE,), {s: system.prior_update[s] for s in ORDER_PARAMETERS}),
-        Function(declared("free_energy_value"), (ORDER, CONJUGATE), (), value),
-        Function(declared("free_energy_gradient"), (ORDER, CONJUGATE, RATES), (), slopes),
+        _explicit("conjugates_from_rates", (names.rates,), system.conjugate_update),
+        _explicit("prior_update", (names.conjugates,), {s: system.prior_update[s] for s in model.order_parameters}),
+        Function(declared("free_energy_value"), (names.order, names.conjugates), (), value),
+        Function(declared("free_energy_gradient"), (names.order, names.conjugates, names.rates), (), slopes),
     ]
 
 
-def curvature_functions(found: Curvature) -> list[Function]:
+def curvature_functions(found: Curvature, model: Model) -> list[Function]:
     """What the Jacobian of the saddle-point equations is made of."""
-    notes = tuple(f"d/d{u.name}" for u in (*ORDER_PARAMETERS, *CONJUGATES))
+    names = names_of(model)
+    notes = tuple(f"d/d{u.name}" for u in (*model.order_parameters, *model.conjugates))
     hessian = Function(
         declared("free_energy_hessian"),
-        (ORDER, CONJUGATE),
-        _second_rates(found.jacobian),
+        (names.order, names.conjugates),
+        _second_rates(found.jacobian, model),
         Matrix(_rows(found.jacobian), notes),
     )
     slopes = Function(
-        declared("train_loss_slopes"), (ORDER, RATES), _second_rates(found.train_loss), Vector(tuple(found.train_loss))
+        declared("train_loss_slopes"),
+        (names.order, names.rates),
+        _second_rates(found.train_loss, model),
+        Vector(tuple(found.train_loss)),
     )
-    return [*([_displacements(found), _bending(found)] if found.displacements else []), hessian, slopes]
+    return [*([_displacements(found, model), _bending(found, model)] if found.displacements else []), hessian, slopes]
 
 
-def _second_rates(entries: Iterable[sp.Expr]) -> tuple[Assignment, ...]:
+def _second_rates(entries: Iterable[sp.Expr], model: Model) -> tuple[Assignment, ...]:
     """The second derivatives of E[M] that occur, from the matrix `second`."""
     used = set().union(*[e.free_symbols for e in entries])
-    pairs = [(i, j) for i in range(len(ORDER_PARAMETERS)) for j in range(i, len(ORDER_PARAMETERS))]
-    symbols = {second_rate_symbol(ORDER_PARAMETERS[i], ORDER_PARAMETERS[j]): (i, j) for i, j in pairs}
-    return tuple(Assignment(s, Entry("second", *pair)) for s, pair in symbols.items() if s in used)
+    symbols = {second_rate_symbol(*pair): pair for pair in combinations_with_replacement(model.order_parameters, 2)}
+    places = {s: map(model.index, pair) for s, pair in symbols.items() if s in used}
+    return tuple(Assignment(s, Entry("second", *pair)) for s, pair in places.items())
 
 
-def _displacements(found: Curvature) -> Function:
+def _displacements(found: Curvature, model: Model) -> Function:
     named = {theta: sp.Symbol(f"t_{theta.name}", real=True) for theta in found.displacements}
     moved = found.displacements.items()
-    rows = tuple(Assignment(named[t], TokenRows(FIELDS[d.block], d.hidden, d.idle)) for t, d in moved)
-    returned = tuple(tuple(named[t] for t, d in moved if d.block == b) for b in BLOCKS)
-    return Function(declared("displacements"), (ORDER, *TOKENS), rows, returned)
+    rows = tuple(Assignment(named[t], TokenRows(FIELDS[model.block(d.block).role], d.hidden, d.idle)) for t, d in moved)
+    returned = tuple(tuple(named[t] for t, d in moved if d.block == b) for b in model.hidden.w)
+    names = names_of(model)
+    return Function(declared("displacements"), (names.order, *names.tokens), rows, returned)
 
 
-def _bending(found: Curvature) -> Function:
-    bent, size = sp.Symbol("bent"), len(ORDER_PARAMETERS)
+def _bending(found: Curvature, model: Model) -> Function:
+    bent, size, names = sp.Symbol("bent"), len(model.order_parameters), names_of(model)
     sums = []
     for pair, average in found.bending.items():
-        i, j = (ORDER_PARAMETERS.index(t) for t in pair)
+        i, j = map(model.index, pair)
         targets = dict.fromkeys([Entry(bent.name, i, j), Entry(bent.name, j, i)])
         sums.append(Assignment(tuple(targets), _over(average, "weights")))
-    return Function(declared("bending"), (ORDER, *TOKENS), tuple(sums), bent, zeros=(bent.name, size))
+    return Function(declared("bending"), (names.order, *names.tokens), tuple(sums), bent, zeros=(bent.name, size))
 
 
 def stability_function(model: Model) -> Function:
-    """The de Almeida-Thouless matrix."""
-    squares = Unpacked("squares", tuple(dict.fromkeys(responses_of(model))))
-    return Function(declared("stability_matrix"), (ORDER, squares), (), Matrix(_rows(stability_matrix(model))))
+    """The de Almeida-Thouless matrix, scores before values."""
+    by_role = [model.blocks.index(model.block(name)) for name in model.hidden.w]
+    matrix, responses = (m.extract(by_role, by_role) for m in (stability_matrix(model), responses_of(model)))
+    squares = Unpacked("squares", tuple(dict.fromkeys(responses)))
+    return Function(declared("stability_matrix"), (names_of(model).order, squares), (), Matrix(_rows(matrix)))
 
 
-def population_functions(risk: PopulationRisk) -> list[Function]:
-    """The risk of a fixed estimator, on the manifold and from all its overlaps."""
+def population_functions(risk: PopulationRisk, weighted: bool) -> list[Function]:
+    """The risk of a fixed estimator, on the manifold and from all its overlaps; the law of scores without a weight."""
     base = sp.S.Zero, risk.idle_score_variance, risk.idle_score_variance
-    score = (risk.score_mean, risk.score_variance, risk.idle_score_variance) if risk.gaussian else base
+    score = base if weighted else (risk.score_mean, risk.score_variance, risk.idle_score_variance)
     return [
         Function(declared("risk_on_manifold"), (), (), risk.on_manifold),
+        Function(declared("noise_risk"), (), (), risk.model.noise_risk()),
         Function(declared("best_value_overlap"), (), (), risk.best_value_overlap),
         Function(declared("score_law"), (), (), score),
         _overlap_risk(risk),
@@ -222,7 +257,8 @@ def population_functions(risk: PopulationRisk) -> list[Function]:
 
 def _overlap_risk(risk: PopulationRisk) -> Function:
     star, stars = (sp.Symbol(f"{CHI_STAR.name}_{token}", real=True) for token in ("eps", "l"))
-    overlaps = Unpacked("overlaps", (*risk.model.overlaps, *risk.model.cross_overlaps))
+    by_role = (risk.model.scores, risk.model.values)
+    overlaps = Unpacked("overlaps", tuple(s for b in by_role for s in (b.m, b.q)) + risk.model.cross_overlaps)
     tokens = Split("chi", CHI_EPS, CHI_IDLE), Split("sigmas", SIGMA_EPS, SIGMA_IDLE), Split("stars", star, stars)
     hidden, idle, bias = (
         e.xreplace({CHI_STAR: s}) for e, s in ((risk.hidden, star), (risk.idle, stars), (risk.bias, stars))

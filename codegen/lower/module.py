@@ -15,6 +15,7 @@ from replicode.codegen.unrolled import UNROLLED_TOKENS
 from replicode.theory.curvature import derivable, derive_curvature
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths
+from replicode.theory.model import Model
 from replicode.theory.nodes import X
 from replicode.theory.population import population_risk
 from replicode.theory.saddle import SaddleSystem
@@ -24,9 +25,9 @@ EXPANSION = "expansion"
 PUBLIC = ("METADATA", "Solution", "free_energy", "jacobian", "population_risk", "residual", "risk_of_overlaps", "solve")
 LEVEL = Level(
     parts=(
-        *("kernel", "lengths", "nodes", "linear", "inputs", "wording", "location", "fields", "prox", "channel"),
-        *("proxfree", "rows", "onsets", "folds", "gaps", "mixture", "population", "hessian", "fixedpoint", "states"),
-        *("routes", "solver", "energy", "jacobian", "kinks", "script"),
+        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "fields", "prox"),
+        *("channel", "proxfree", "rows", "onsets", "folds", "gaps", "mixture", "population", "hessian"),
+        *("fixedpoint", "states", "routes", "solver", "energy", "jacobian", "kinks", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -39,7 +40,9 @@ average over the fields, EM that of M, dEM_a its derivative in a. sigma is the a
 B = E sum sigma^2. S is the slope of the logarithm of the location's weight, where that is not in the law of the fields.
 A fold is where the map from prox points to fields turns back: there the prox jumps.
 """,
-    derived="What is derived of this activation and task: arrays have the tokens along axis 0, the samples along axis 1.",
+    derived=(
+        "What is derived of this activation and task: arrays have the tokens along axis 0, the samples along axis 1."
+    ),
 )
 
 
@@ -66,9 +69,9 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
             equations.channel_rates(system),
             *equations.moment_functions(system, moments),
             *equations.saddle_maps(system),
-            *equations.curvature_functions(derive_curvature(system)),
+            *equations.curvature_functions(derive_curvature(system), system.model),
             equations.stability_function(system.model),
-            *equations.population_functions(population_risk(system.task, system.model)),
+            *equations.population_functions(population_risk(system.task, system.model), system.location.weighted),
             *([] if system.properties.smooth else [equations.kinks(system)]),
         ),
         choices=choices(system, system.lengths),
@@ -148,6 +151,19 @@ def _constants(system: SaddleSystem, signature: str, moments: int) -> dict[str, 
         "MOMENTS": moments,
         "LOCATION": system.location.kind,
         "HARD_LIMIT": system.location.hard,
+        **places(system.model),
+    }
+
+
+def places(model: Model) -> dict[str, object]:
+    """Names of the order parameters, and where those of the scores and of the values stand."""
+    if (names := (model.scores.name, model.values.name)) != ("k", "v"):
+        raise Refusal(f"blocks {', '.join(names)}: those of a generated module are called k (scores) and v (values)")
+    symbols = [s for b in (model.scores, model.values) for s in (b.m, b.q, b.V)]
+    return {
+        "ORDER_NAMES": tuple(s.name for s in model.order_parameters),
+        "CONJUGATE_NAMES": tuple(s.name for s in model.conjugates),
+        **{s.name.upper(): model.index(s) for s in (*symbols, model.scores.Vh)},
     }
 
 

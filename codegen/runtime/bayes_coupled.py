@@ -99,7 +99,9 @@ def _key_nodes(at: Overlaps, tokens: int, fineness: float) -> tuple[list[KeyNode
         fine = min(fineness, SAMPLED_FINENESS)
         count = KEY_LOG2_NODES + round(2.0 * np.log2(fineness / SAMPLED_FINENESS))
         return [sampled_keys(tokens, count, seed) for seed in range(KEY_SCRAMBLES)], fine
-    nodes = symmetric_lattice(tokens, scale * step / fineness, _key_reach(fineness) - 0.4, DIFFERENCES, 8 * KEY_MOST_NODES)
+    nodes = symmetric_lattice(
+        tokens, scale * step / fineness, _key_reach(fineness) - 0.4, DIFFERENCES, 8 * KEY_MOST_NODES
+    )
     if nodes is None:
         raise TooFine
     return [nodes], fineness

@@ -21,6 +21,7 @@ from replicode.codegen.runtime.bayes_kernel import (
 )
 from replicode.codegen.runtime.bayes_own import OwnChannel
 from replicode.codegen.runtime.bayes_rates import KEY_QUANTILE, Evaluator, Overlaps, Rates, TooFine
+from replicode.codegen.runtime.inputs import check_number, check_physics
 from replicode.codegen.runtime.kernel import Array
 
 COARSE, FINE = 0.6, 1.2
@@ -116,6 +117,8 @@ def branches(alpha: float, nu: float, noise: float, tol: float) -> tuple[Branch,
 
     The informed start is the fixed point with every location told, above which there is none.
     """
+    check_physics(alpha, nu, noise)
+    check_number("tol", tol, "a finite number above 0", tol > 0)
     search = Search(channel_at(nu, noise), alpha, noise)
     known = search._replace(recovered=True)
     low = _iterated(search, np.full(2, NOTHING_KNOWN))

@@ -26,7 +26,7 @@ def label_slope(d: Array, V_y: float) -> Array:
 
 
 def label_variance(V_v: float, noise: float) -> float:
-    """V_y, the variance of the label given the hidden token's w_z."""
+    """The variance V_y of the label given the hidden token's w_z."""
     return 1.0
 
 
@@ -36,7 +36,7 @@ def label_total(noise: float) -> float:
 
 
 def bayes_update(qh_k: float, qh_v: float) -> tuple[float, float, float, float]:
-    """q_k, V_k, q_v and V_v at which the free entropy is stationary in the conjugates."""
+    """The overlaps q_k, V_k, q_v and V_v at which the free entropy is stationary in the conjugates."""
     return 0.0, 1.0, 0.0, 1.0
 
 
@@ -51,7 +51,7 @@ def risk_of_location(A: float, q_v: float, noise: float) -> float:
 
 
 def told_V_v(alpha: float, noise: float) -> float:
-    """V_v with every location told."""
+    """The fixed point V_v with every location told."""
     return 1.0
 
 
@@ -66,7 +66,7 @@ def hidden_score(nu: float) -> tuple[float, float]:
 
 
 def prior_log_average(w_chi: Array, nu: float, q_k: float) -> Array:
-    """log gbar, where the average of the weight over chi* given w_chi is closed."""
+    """The logarithm of gbar, where the average of the weight over chi* given w_chi is closed."""
     return np.zeros_like(w_chi)
 
 
@@ -111,7 +111,7 @@ def weight_offset(nu: float, L: float) -> float:
 
 
 def winner_below(t: Array, w_chi: Array, V_k: float) -> Array:
-    """nu = inf: the chance that a token's chi* loses against the winner's score t."""
+    """The chance at nu = inf that a token's chi* loses against the winner's score t."""
     return np.zeros_like(t * w_chi)
 
 

@@ -43,9 +43,7 @@ def solve(alpha: float, nu: float, noise: float = 0.0, *, tol: float | None = 1e
     With `tol` None eight digits are aimed at, and three will do. A hard phase is where an informed and an uninformed
     start end apart and the informed one has the larger free entropy: no known fast algorithm then reaches this risk.
     """
-    check_physics(alpha, nu, noise)
     aim, worst = (AIMED_AT, GOOD_ENOUGH) if tol is None else (tol, tol)
-    check_number("tol", aim, "a number from 1e-15 to 1", 1e-15 <= aim <= 1.0)
     found = branches(alpha, nu, noise, aim)
     best = equilibrium(found)
     return Solution(

@@ -12,14 +12,22 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from replicode.codegen.runtime.fields import Fields, dimensions, field_factor, fields
-from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, Array, channel_rates, conjugates_from_rates
+from replicode.codegen.runtime.kernel import (
+    SHIFT_INVARIANT,
+    V_K,
+    V_V,
+    VH_K,
+    Array,
+    channel_rates,
+    conjugates_from_rates,
+)
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored, weighted_sum
 from replicode.codegen.runtime.location import location_dimensions, location_of
 from replicode.codegen.runtime.nodes import lattice, level_count
+from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.prox import block_size, global_prox, prox
 
-RATES = 6
 NOT_STATIONARY = 1e-4
 PROX_WORK = 8.0
 
@@ -95,13 +103,13 @@ def _integrands(order: Array, setting: Setting, at: Fields, chi: Array, slopes: 
     G = (prox - w)/V_k is minus the slope there, to more digits where V_k is small; but not at a minimum on a point
     where sigma is 0/0 and has no slope.
     """
-    value, slope, sigmas, gain, residual_loss = setting.kernel.gradient(chi, at.w_z, at.y, order[5], setting.params)
+    value, slope, sigmas, gain, residual_loss = setting.kernel.gradient(chi, at.w_z, at.y, order[V_V], setting.params)
     moved = chi - at.w_chi
     moved = moved - moved.mean(axis=0) if SHIFT_INVARIANT else moved  # G has nothing along the shift
-    still = np.abs(moved + order[2] * slope) <= NOT_STATIONARY * (1.0 + np.abs(moved))
-    g_chi, g_z = np.where(still, -slope, moved / order[2]), gain * sigmas
+    still = np.abs(moved + order[V_K] * slope) <= NOT_STATIONARY * (1.0 + np.abs(moved))
+    g_chi, g_z = np.where(still, -slope, moved / order[V_K]), gain * sigmas
     rates = channel_rates(order, setting.nu, setting.noise, *at, g_chi, g_z, *slopes)
-    envelope = 0.5 * order[2] * (g_chi * g_chi).sum(axis=0) + value
+    envelope = 0.5 * order[V_K] * (g_chi * g_chi).sum(axis=0) + value
     return np.stack([np.broadcast_to(r, at.y.shape) for r in (*rates, envelope, residual_loss)])
 
 
@@ -110,11 +118,11 @@ def _response_integrands(order: Array, setting: Setting, at: Fields, chi: Array)
 
     With A = (I + V_k H)^-1: kk = H A, kv = A C, vv = E - V_k C^T A C.
     """
-    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[5], setting.params)
-    lower, pivots = factor(add_identity(order[2] * h))
+    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[V_V], setting.params)
+    lower, pivots = factor(add_identity(order[V_K] * h))
     score = solve_factored(lower, pivots, h)
     mixed = solve_factored(lower, pivots, c)
-    value = e - order[2] * np.einsum("lin,ljn->ijn", c, mixed)
+    value = e - order[V_K] * np.einsum("lin,ljn->ijn", c, mixed)
     squares = [(block * block).sum(axis=(0, 1)) for block in (score, mixed, value)]
     return np.stack([*squares, np.einsum("iin->n", score)])
 
@@ -157,7 +165,7 @@ class NodeChannel(ABC):
     def prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
         """The fields at all nodes, and their prox."""
         at = fields(field_factor(order, self.setting), self.zeta)
-        self.chi = self._prox(at, (float(order[2]), float(order[5])), search)
+        self.chi = self._prox(at, (float(order[V_K]), float(order[V_V])), search)
         return at, self.chi
 
     def averages(self, order: Array, search: bool = False) -> Averages:
@@ -254,7 +262,7 @@ class Ensemble:
     def response(self, order: Array) -> Response:
         """The mean over the members; where the averages were not asked for they have no scatter."""
         found = [c.response(order) for c in self.channels]
-        stein = [conjugates_from_rates(m.rates, 1.0)[2] for m in self.members] or [0.0] * len(found)
+        stein = [conjugates_from_rates(m.rates, 1.0)[VH_K] for m in self.members] or [0.0] * len(found)
         gaps = [s - r.trace for s, r in zip(stein, found)]
         noise = float(np.std(gaps, ddof=1)) / np.sqrt(len(gaps))
         squares, trace = [r.squares for r in found], np.mean([r.trace for r in found])

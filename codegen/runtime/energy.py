@@ -8,8 +8,6 @@ import numpy as np
 
 from replicode.codegen.runtime.channel import Averages, Response
 from replicode.codegen.runtime.inputs import (
-    CONJUGATE_NAMES,
-    ORDER_NAMES,
     check_number,
     check_physical,
     check_setting,
@@ -17,7 +15,13 @@ from replicode.codegen.runtime.inputs import (
     parameter_values,
     unknowns,
 )
-from replicode.codegen.runtime.kernel import Array, free_energy_gradient, free_energy_value
+from replicode.codegen.runtime.kernel import (
+    CONJUGATE_NAMES,
+    ORDER_NAMES,
+    Array,
+    free_energy_gradient,
+    free_energy_value,
+)
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.population import _population_risk, settings_of

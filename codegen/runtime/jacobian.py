@@ -6,15 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from replicode.codegen.runtime.inputs import (
-    CONJUGATE_NAMES,
-    ORDER_NAMES,
-    check_physical,
-    check_setting,
-    parameter_values,
-    unknowns,
-)
-from replicode.codegen.runtime.kernel import Array, free_energy_hessian
+from replicode.codegen.runtime.inputs import check_physical, check_setting, parameter_values, unknowns
+from replicode.codegen.runtime.kernel import CONJUGATE_NAMES, ORDER_NAMES, Array, free_energy_hessian
 from replicode.codegen.runtime.population import settings_of
 from replicode.codegen.runtime.routes import ROUTES
 

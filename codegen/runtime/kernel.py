@@ -1,9 +1,10 @@
 """The seam between the run-time and what is derived: the linker puts the functions of a system in the place of these.
 
-Arrays have the tokens along axis 0 and the samples along axis 1; the hidden token is token 0. `order` is
-(m_k, q_k, V_k, m_v, q_v, V_v), `conjugates` is (mh_k, qh_k, Vh_k, mh_v, qh_v, Vh_v). What stands here is the theory of
-nothing at all: fields of unit variance, no loss and no rates. Signatures are those of the derived functions, except
-that the slopes of the location's weight, where it has one, are a last argument `s_chi`.
+Arrays have the tokens along axis 0 and the samples along axis 1; the hidden token is token 0. `order` is the vector of
+the order parameters, named by ORDER_NAMES, in which M_K is the place of m_k and so on; `conjugates` is that of the
+conjugates. What stands here is the theory of nothing at all: fields of unit variance, no loss and no rates. Signatures
+are those of the derived functions, except that the slopes of the location's weight, where it has one, are a last
+argument `s_chi`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ EVEN_LOSS: bool = True
 MOMENTS: int = 0
 LOCATION: str = "gaussian"
 HARD_LIMIT: int = 0
+ORDER_NAMES: tuple[str, ...] = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
+CONJUGATE_NAMES: tuple[str, ...] = ("mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")
+M_K, Q_K, V_K, M_V, Q_V, V_V = (ORDER_NAMES.index(name) for name in ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v"))
+VH_K: int = CONJUGATE_NAMES.index("Vh_k")
 
 
 class Kernel(NamedTuple):
@@ -206,6 +211,11 @@ def stability_matrix(order: Array, alpha: float, squares: Array) -> Array:
 
 def risk_on_manifold(m_v: float, q_v: float, noise: float, A: float, B: float) -> float:
     """Population risk in A = E sigma_eps and B = E sum sigma^2."""
+    return 0.0
+
+
+def noise_risk(noise: float) -> float:
+    """The part of the risk that is the label's own noise."""
     return 0.0
 
 

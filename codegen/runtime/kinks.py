@@ -23,11 +23,12 @@ from replicode.codegen.runtime.fixedpoint import (
     reported,
     to_free,
 )
-from replicode.codegen.runtime.kernel import Array, channel_rates, kink_points, score_law
+from replicode.codegen.runtime.kernel import V_K, V_V, Array, channel_rates, kink_points, score_law
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
 from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.nodes import sobol
+from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.population import PopulationAverages, _one_token, _one_token_moments, _scrambled_averages
 from replicode.codegen.runtime.prox import (
     FAR,
@@ -236,10 +237,10 @@ def _in_pieces(at: Fields, V: tuple[float, float], setting: Setting, reach: Arra
 
 def _kinked_integrands(order: Array, setting: Setting, at: Fields, chi: Array, slopes: tuple[Array, ...] = ()) -> Array:
     """The six rates, M and the residual's loss, sample by sample: (8, n); slopes are those of the location's weight."""
-    value, slope, sigmas, gain, residual_loss = setting.kernel.gradient(chi, at.w_z, at.y, order[5], setting.params)
-    g_chi = np.where(on_kink(chi, kinks_of(setting)), (chi - at.w_chi) / order[2], -slope)
+    value, slope, sigmas, gain, residual_loss = setting.kernel.gradient(chi, at.w_z, at.y, order[V_V], setting.params)
+    g_chi = np.where(on_kink(chi, kinks_of(setting)), (chi - at.w_chi) / order[V_K], -slope)
     rates = channel_rates(order, setting.nu, setting.noise, *at, g_chi, gain * sigmas, *slopes)
-    envelope = 0.5 * order[2] * (g_chi * g_chi).sum(axis=0) + value
+    envelope = 0.5 * order[V_K] * (g_chi * g_chi).sum(axis=0) + value
     return np.stack([np.broadcast_to(r, at.y.shape) for r in (*rates, envelope, residual_loss)])
 
 
@@ -248,15 +249,15 @@ def _kinked_responses(order: Array, setting: Setting, at: Fields, chi: Array) ->
 
     A = dchi/dw is (I + V_k H)^-1 on the free tokens and 0 on those held: kk = (I - A)/V_k, kv = A C, vv as ever.
     """
-    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[5], setting.params)
+    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[V_V], setting.params)
     held = on_kink(chi, kinks_of(setting))
     h, c = _freed(h, held), np.where(held[:, None], 0.0, c)
-    lower, pivots = factor(add_identity(order[2] * h.copy()))
+    lower, pivots = factor(add_identity(order[V_K] * h.copy()))
     score = solve_factored(lower, pivots, h)
     index = np.arange(len(score))
-    score[index, index] += held / order[2]
+    score[index, index] += held / order[V_K]
     mixed = solve_factored(lower, pivots, c)
-    value = e - order[2] * np.einsum("lin,ljn->ijn", c, mixed)
+    value = e - order[V_K] * np.einsum("lin,ljn->ijn", c, mixed)
     squares = [(block * block).sum(axis=(0, 1)) for block in (score, mixed, value)]
     return np.stack([*squares, np.einsum("iin->n", score)])
 
@@ -346,7 +347,7 @@ def kinked_state(start: Array, task: _Task) -> _State:
         iterations += steps
         task.budget.spend(ensemble, steps + 2 * now.order.size)
         numbers = _scatter(ensemble, last, near, task) + _missed(ensemble, last, near, task)
-        errors = _errors(last, near, _risk_slopes(last.order, task, np.full(6, WIDE_STEP)), task, numbers, 0.0)
+        errors = _errors(last, near, _risk_slopes(last.order, task, np.full(RATES, WIDE_STEP)), task, numbers, 0.0)
         if errors[0] <= task.tol or not task.budget.affords(4.0 * NEXT_LEVEL * ensemble.work, float(errors[0])):
             break
     settled = np.isfinite(errors[0]) and last.residual <= max(KINK_SETTLED, 0.3 * float(numbers[0]))

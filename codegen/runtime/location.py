@@ -19,6 +19,8 @@ from scipy import special
 from replicode.codegen.runtime.kernel import (
     HARD_LIMIT,
     LOCATION,
+    M_K,
+    Q_K,
     SHIFT_INVARIANT,
     Array,
     own_log_weight,
@@ -69,13 +71,13 @@ def location_of(order: Array, setting: Setting) -> Location | None:
 
 def _conditional(order: Array) -> tuple[float, float]:
     """The factor of w in mu, and the variance of chi* given w."""
-    m_k, q_k = float(order[0]), float(order[1])
+    m_k, q_k = float(order[M_K]), float(order[Q_K])
     return m_k / q_k, max(1.0 - m_k * m_k / q_k, SMALLEST_DEVIATION**2)
 
 
 def _unseen(order: Array, setting: Setting) -> float:
     """Along (1, .., 1), which a shift-invariant sigma does not see, nothing is known of chi*."""
-    m_k, q_k = float(order[0]), float(order[1])
+    m_k, q_k = float(order[M_K]), float(order[Q_K])
     return m_k * m_k / (q_k * setting.tokens) if SHIFT_INVARIANT else 0.0
 
 
@@ -355,9 +357,9 @@ def softmax_weight(stars: Array, nu: float) -> Weight:
     logs = own_log_weight(stars, nu)
     parts = np.exp(logs - logs.max(axis=0))
     parts /= parts.sum(axis=0)
-    rates = own_slope(stars, nu)
-    slopes = -parts * rates
-    slopes[0] += rates[0]
+    own = own_slope(stars, nu)
+    slopes = -parts * own
+    slopes[0] += own[0]
     return Weight(len(stars) * parts[0], slopes)
 
 

@@ -26,6 +26,7 @@ from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.location import location_dimensions, location_of, teacher_weight
 from replicode.codegen.runtime.nodes import lattice, sobol
+from replicode.codegen.runtime.places import of_scores
 
 LATTICE_DIMENSIONS = 7
 POPULATION_SCRAMBLES = 8
@@ -82,7 +83,7 @@ def _sigma_moments(m_k: float, q_k: float, setting: Setting, count: int, seed: i
         return _one_token_moments(m_k, q_k, setting, *_score_nodes(1, count, seed))
     tokens, sigma = setting.tokens, setting.kernel.sigma
     mean, hidden_variance, idle_variance = score_law(m_k, q_k, setting.nu)
-    location = location_of(np.array([m_k, q_k]), setting)
+    location = location_of(of_scores(m_k, q_k), setting)
     scale = np.full(tokens, np.sqrt(idle_variance))
     scale[0] = np.sqrt(hidden_variance)
     frame = np.eye(tokens)
@@ -113,7 +114,7 @@ def _one_token_moments(m_k: float, q_k: float, setting: Setting, zeta: Array, we
     """A and B as sums over the tokens of averages over the score of one."""
     tokens = setting.tokens
     mean, hidden_variance, idle_variance = score_law(m_k, q_k, setting.nu)
-    location = location_of(np.array([m_k, q_k]), setting)
+    location = location_of(of_scores(m_k, q_k), setting)
     scale = np.sqrt(np.r_[hidden_variance, np.full(tokens - 1, idle_variance)])
     chi = np.zeros((tokens, weights.size)) + scale[:, None] * zeta
     chi[0] += mean
@@ -159,9 +160,9 @@ def _scrambled_averages(m_k: float, q_k: float, setting: Setting) -> PopulationA
 averages_of_length: Callable[[float, float, Setting, float], PopulationAverages] = _doubled_averages
 
 
-def _population_risk(order: Array, settings: Sequence[Setting], tol: float = 1e-13) -> tuple[float, float]:
+def _population_risk(overlaps: Array, settings: Sequence[Setting], tol: float = 1e-13) -> tuple[float, float]:
     """The risk on the manifold and a bound on its quadrature error."""
-    m_k, q_k, m_v, q_v = order
+    m_k, q_k, m_v, q_v = overlaps
     found = population_averages(m_k, q_k, settings, tol)
     error = found.error * (2.0 * abs(m_v) + abs(q_v))
     return float(risk_on_manifold(m_v, q_v, settings[0].noise, found.A, found.B)), float(error)

@@ -14,6 +14,8 @@ from replicode.codegen.runtime.kernel import (
     EVEN_LOSS,
     MOMENTS,
     SHIFT_INVARIANT,
+    V_K,
+    V_V,
     Array,
     channel_moments,
     rates_from_moments,
@@ -99,9 +101,9 @@ class Explicit(NamedTuple):
 def explicit(order: Array, setting: Setting, frame: ScoreFrame, u: Array, values: Array) -> Explicit:
     """All that is explicit at the coordinates u of the prox point; the values' last row is the label."""
     chi = frame.point(u)
-    local = Expansion(*setting.kernel.expansion(chi, values[:-1], values[-1], order[5], setting.params))
-    tau = u + product(order[2] * frame.pull, local.slope)
-    return Explicit(chi, local, tau, pivots_of(_jacobian(order[2], local.curvature)))
+    local = Expansion(*setting.kernel.expansion(chi, values[:-1], values[-1], order[V_V], setting.params))
+    tau = u + product(order[V_K] * frame.pull, local.slope)
+    return Explicit(chi, local, tau, pivots_of(_jacobian(order[V_K], local.curvature)))
 
 
 def jacobian_scale(setting: Setting) -> float:
@@ -165,7 +167,7 @@ def averages_of(total: Array, order: Array, setting: Setting) -> Averages:
     """The averages that sums over all nodes amount to."""
     moments, (value, train_loss, mass, folded) = total[:MOMENTS], map(float, total[MOMENTS:])
     rates = rates_from_moments(order, setting.nu, setting.noise, moments)
-    envelope = value - float(order[2] * rates[2])  # |G_chi|^2 / 2 is minus the rate of V_k
+    envelope = value - float(order[V_K] * rates[V_K])  # |G_chi|^2 / 2 is minus the rate of V_k
     return Averages(rates, envelope, train_loss, mass, folded, 0.0)
 
 
@@ -251,7 +253,7 @@ class ProxFreeChannel:
         frame = self._frame(order)
         zeta, weights = lattice(len(self.zeta), ADAPTING_NODES, 7)
         at = fields(frame.law, zeta)
-        chi, _ = prox(at.w_chi, at, (float(order[2]), float(order[5])), self.setting)
+        chi, _ = prox(at.w_chi, at, (float(order[V_K]), float(order[V_V])), self.setting)
         if frame.location is not None:
             weights = weights * frame.location.at(at.w_chi, zeta[self.last :]).value
             weights = weights / weights.sum()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import RATES, Averages, Channel, Ladder, ProxChannel, node_dimensions
+from replicode.codegen.runtime.channel import Averages, Channel, Ladder, ProxChannel, node_dimensions
 from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.fixedpoint import Converged, beside
 from replicode.codegen.runtime.folds import FoldedChannel
@@ -22,6 +22,7 @@ from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed, mixed_ladder, parts_of
 from replicode.codegen.runtime.nodes import lattice, level_count, sobol
+from replicode.codegen.runtime.places import RATES, by_block, ordered
 from replicode.codegen.runtime.population import LATTICE_DIMENSIONS
 from replicode.codegen.runtime.proxfree import ProxFreeChannel, symmetries
 from replicode.codegen.runtime.states import (
@@ -221,10 +222,9 @@ def _derived_at(order: Array, setting: Setting, count: float) -> Array | None:
 
 def differenced_second(order: Array, setting: Setting, count: float) -> Array:
     """Fourth-order differences of the rates, made symmetric; wide steps, for nodes at which the prox may jump."""
+    m, q, v = by_block(order)
     columns = []
-    for i in range(RATES):
-        block = order[3 * (i // 3) : 3 * (i // 3) + 3]
-        room = (np.sqrt(block[1]) - abs(block[0]), block[1] - block[0] ** 2, block[2])[i % 3]
+    for i, room in enumerate(ordered(np.sqrt(q) - np.abs(m), q - m * m, v)):
         step = np.zeros(RATES)
         step[i] = DIFFERENCE_STEP * room
         near, far = (

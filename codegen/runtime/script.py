@@ -6,10 +6,10 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from replicode.codegen.runtime.inputs import OutOfReach
+from replicode.codegen.runtime.options import add_options
 from replicode.codegen.runtime.solver import solve
 
 
@@ -20,29 +20,6 @@ def finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: finite(v) for k, v in value.items()}
     return [finite(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-
-def _parameter(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
-    try:
-        return name, float(value)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed is NAME=NUMBER") from None
-
-
-def no_options(parser: argparse.ArgumentParser) -> None:
-    """Of a level that has the physics alone."""
-
-
-def trained_options(parser: argparse.ArgumentParser) -> None:
-    """Of a level at which an activation is trained."""
-    parser.add_argument("--lambda-k", type=float, default=1.0)
-    parser.add_argument("--lambda-v", type=float, default=1.0)
-    parser.add_argument("--init", choices=("informed", "random"), default="informed")
-    parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
-
-
-add_options: Callable[[argparse.ArgumentParser], None] = trained_options
 
 
 def main(argv: list[str] | None = None) -> int:

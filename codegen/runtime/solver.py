@@ -19,16 +19,19 @@ from replicode.codegen.runtime.fixedpoint import (
     evaluate,
     runaways,
 )
-from replicode.codegen.runtime.inputs import (
+from replicode.codegen.runtime.inputs import ArgumentError, check_number, check_setting, parameter_values
+from replicode.codegen.runtime.kernel import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
-    ArgumentError,
-    check_number,
-    check_setting,
-    parameter_values,
+    V_K,
+    VH_K,
+    Array,
+    free_energy_value,
+    noise_risk,
+    stability_matrix,
 )
-from replicode.codegen.runtime.kernel import Array, free_energy_value, stability_matrix
 from replicode.codegen.runtime.mixture import mixed
+from replicode.codegen.runtime.places import ordered
 from replicode.codegen.runtime.population import informed_overlaps, settings_of
 from replicode.codegen.runtime.routes import ROUTES, coarse_branch
 from replicode.codegen.runtime.states import (
@@ -82,7 +85,7 @@ def _start(init: str, task: _Task) -> Array:
         m_k, q_k, m_v, q_v = 0.02, 0.3, 0.02, 0.3
     fit = task.problem.alpha / (1.0 + task.problem.alpha)
     v_k, v_v = (1.0 / (penalty + 0.3 * fit + 1e-3) for penalty in (task.problem.lambda_k, task.problem.lambda_v))
-    return np.array([m_k, q_k, v_k, m_v, q_v, v_v])
+    return ordered(np.array([m_k, m_v]), np.array([q_k, q_v]), np.array([v_k, v_v]))
 
 
 def solve(
@@ -187,7 +190,7 @@ def _solution(state: _State, task: _Task, worst: float, notes: list[str]) -> Sol
         )
     return Solution(
         test_risk=risk,
-        excess_risk=risk - task.setting.noise**2,
+        excess_risk=risk - noise_risk(task.setting.noise),
         train_loss=last.averages.train_loss,
         energy=_free_energy(last.order, last.conjugates, task, last.averages.envelope),
         order_parameters=dict(zip(ORDER_NAMES, map(float, last.order), strict=True)),
@@ -228,12 +231,12 @@ def _stability(response: Response, last: Evaluation, task: _Task, known: float) 
     in a Vh_k that is itself negligible beside the regulariser do not break anything.
     """
     radius = _radius(response.squares, last, task)
-    stein, smooth = last.conjugates[2], task.problem.alpha * response.trace
+    stein, smooth = last.conjugates[VH_K], task.problem.alpha * response.trace
     if not np.isfinite(radius):
         return np.inf, np.inf, 0.0
     gap, noise = abs(stein - smooth), task.problem.alpha * response.noise
-    scale = max(abs(stein), known, 1e-4 / last.order[2])
-    return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[2])
+    scale = max(abs(stein), known, 1e-4 / last.order[V_K])
+    return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[V_K])
 
 
 def _radius(squares: Array, last: Evaluation, task: _Task) -> float:

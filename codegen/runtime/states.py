@@ -31,6 +31,7 @@ from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.nodes import sobol
+from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block
 from replicode.codegen.runtime.population import _population_risk
 
 LARGEST_LATTICE = 1_500_000
@@ -105,9 +106,9 @@ class _Task(NamedTuple):
 
 def _risk_slopes(order: Array, task: _Task, steps: Array) -> Array:
     """How the test risk changes with the free coordinates, by differences of these steps."""
-    free, slopes = to_free(order), np.zeros(6)
+    free, slopes = to_free(order), np.zeros(RATES)
     base, _ = _risk(order, task)
-    for i in (0, 1, 3, 4):
+    for i in OVERLAPS:
         moved = free.copy()
         moved[i] += steps[i]
         slopes[i] = (_risk(from_free(moved), task)[0] - base) / steps[i]
@@ -126,7 +127,7 @@ def _risk_error(reach: Array, order: Array, task: _Task, slopes: Array) -> float
 
 def _risk(order: Array, task: _Task) -> tuple[float, float]:
     tol = max(1e-13, POPULATION_SHARE * task.tol)
-    return _population_risk(order[[0, 1, 3, 4]], task.settings, tol)
+    return _population_risk(order[OVERLAPS], task.settings, tol)
 
 
 def _residual_tolerance(task: _Task) -> float:
@@ -173,7 +174,7 @@ def _levels(channel: Ladder, start: Array, task: _Task, largest_fold: float = 0.
     if not (found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS):
         return _failed(found.last, iterations, [channel], channel.name)
     near = linearised(channel, found.last, task.problem)
-    slopes = _risk_slopes(found.last.order, task, np.full(6, 1e-4))
+    slopes = _risk_slopes(found.last.order, task, np.full(RATES, 1e-4))
     iterations, level, seen = iterations + near.evaluations, 0, [channel]
     numbers = [_numbers(found.last, task)]
     while True:
@@ -250,7 +251,7 @@ def _errors(last: Evaluation, near: Linearised, slopes: Array, task: _Task, gap:
     moved[0] += population
     defect = folded + FOLD_WEIGHT * (abs(last.averages.mass - 1.0) + last.averages.unconverged)
     sizes = np.maximum(1.0, np.abs(np.r_[risk, reported(last, task.problem)]))
-    m, q, _ = last.order.reshape(2, 3).T
+    m, q, _ = by_block(last.order)
     floor = SMALLEST_SPREAD if (q - m * m < 2.0 * SMALLEST_SPREAD).any() else 0.0
     total = gap + moved + (defect + floor + ROUNDING) * sizes
     return np.where(np.isnan(total), np.inf, total)
@@ -303,7 +304,7 @@ def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first:
         found = _by_newton(ensemble, last.order, near, task, tol)
         iterations += found.iterations + 1
     scatter = _scatter(ensemble, found.last, near, task)
-    errors = _errors(found.last, near, _risk_slopes(found.last.order, task, np.full(6, 1e-4)), task, scatter, 0.0)
+    errors = _errors(found.last, near, _risk_slopes(found.last.order, task, np.full(RATES, 1e-4)), task, scatter, 0.0)
     method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
     settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))

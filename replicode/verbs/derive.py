@@ -79,11 +79,10 @@ def _derivation(act: Activation, task: str | Task, law: Lengths | None, level: s
     from replicode.theory.population import derive_population
     from replicode.theory.saddle import derive as derive_system
     from replicode.theory.stability import derive_stability
-    from replicode.theory.task import task as task_of
 
     if level == "bayes":
         shown = (law.fixed or str(law)) if law else None
-        return present.bayes_derivation(act, derive_bayes(task_of(task).at(law)), shown)
+        return present.bayes_derivation(act, derive_bayes(task, law), shown)
     if level == "population":
         return present.population_derivation(derive_population(act, task, law))
     system = derive_system(act, task, law)

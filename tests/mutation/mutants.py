@@ -420,8 +420,8 @@ CODEGEN = [
     Mutant(
         "score fields not centred",
         "codegen/lower/equations.py",
-        'f.w["k"] + law.mean[0] for f, law',
-        'f.w["k"] for f, law',
+        "w + law.mean[law.fields.index(w)] for w, law",
+        "w for w, law",
         gradient,
     ),
     Mutant(
@@ -448,8 +448,8 @@ CODEGEN = [
     Mutant(
         "fields of scores and values exchanged",
         "codegen/lower/equations.py",
-        'FIELDS = {"k": "w_chi", "v": "w_z"}',
-        'FIELDS = {"v": "w_chi", "k": "w_z"}',
+        'FIELDS = {"score": "w_chi", "value": "w_z"}',
+        'FIELDS = {"value": "w_chi", "score": "w_z"}',
         proxes,
     ),
     Mutant(
@@ -581,8 +581,8 @@ CODEGEN = [
     Mutant(
         "free coordinates of q",
         "codegen/runtime/fixedpoint.py",
-        "return np.stack([m, m * m + np.exp(spread), np.exp(v)], axis=1).ravel()",
-        "return np.stack([m, m + np.exp(spread), np.exp(v)], axis=1).ravel()",
+        "return ordered(m, m * m + np.exp(spread), np.exp(v))",
+        "return ordered(m, m + np.exp(spread), np.exp(v))",
         ridge,
     ),
     Mutant(
@@ -652,15 +652,15 @@ CODEGEN = [
     Mutant(
         "second derivatives in the values, the prox that follows added",
         "codegen/runtime/hessian.py",
-        "within -= order[2] *",
-        "within += order[2] *",
+        "within -= order[V_K] *",
+        "within += order[V_K] *",
         curvature,
     ),
     Mutant(
         "second derivatives across the blocks, one half",
         "codegen/runtime/hessian.py",
-        "total[VALUE, SCORE] += mixed_block.T",
-        "total[VALUE, SCORE] += 0.0 * mixed_block.T",
+        "total[np.ix_(VALUE, SCORE)] += mixed_block.T",
+        "total[np.ix_(VALUE, SCORE)] += 0.0 * mixed_block.T",
         curvature,
     ),
     Mutant(

@@ -1,7 +1,6 @@
 """The Bayes-optimal theory: its averages against samples and against each other, its fixed points, its command."""
 
 import json
-from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -11,18 +10,19 @@ from click.testing import CliRunner
 from scipy import special
 
 from replicode.cli import main
-from replicode.codegen import bayes_coupled
-from replicode.codegen.bayes import FINE, BayesChannel, Branch, branches
-from replicode.codegen.bayes_coupled import CoupledChannel
-from replicode.codegen.bayes_label import Overlaps
-from replicode.codegen.bayes_own import OwnChannel
+from replicode.codegen.compiler import GeneratedModule
+from replicode.codegen.emit.numpy import numpy_module
+from replicode.codegen.lower import lower_bayes
+from replicode.codegen.runtime.bayes_evolution import FINE, Branch, Search
+from replicode.codegen.runtime.bayes_rates import Overlaps
+from replicode.codegen.runtime.bayes_solver import is_hard
+from replicode.modules import bayes_module
 from replicode.theory.bayes import GAP, SPREAD, W_CHI, derive_bayes
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.lengths import lengths
 from replicode.theory.model import ALPHA, DEFAULT_MODEL, NOISE, NU
 from replicode.theory.population import A, B, population_risk
 from replicode.theory.task import task
-from replicode.verbs.bayes import bayes, is_hard
+from replicode.verbs.bayes import bayes
 
 NOISE_ = 0.3
 COSH = "log(exp(x) + exp(-x))"
@@ -30,7 +30,7 @@ AVERAGES = ("k", "v", "entropy", "location")
 
 
 def _channel(tokens, nu, noise=NOISE_, task="spiked"):
-    return BayesChannel(derive_bayes(task), nu, noise, lengths(tokens))
+    return bayes_module(task, tokens).channel_at(nu, noise)
 
 
 def _overlaps(q_k, q_v):
@@ -79,7 +79,7 @@ def _samples(name, tokens, count, rng):
 def test_averages_against_samples(name):
     """Four averages at one point, 4.5 sigma on 2e5 samples each: a false alarm in 12000 in all."""
     tokens, q_k, q_v, count = 3, 0.6, 0.7, 200_000
-    found = _channel(tokens, 1.5, task=name).rates(q_k, q_v, FINE)
+    found = _channel(tokens, 1.5, task=name).rates(_overlaps(q_k, q_v), FINE)
     rng = np.random.default_rng(17)
     spread = 1.0 - q_v + NOISE_**2
     chi, log_average, slope = _samples(name, tokens, count, rng)
@@ -104,7 +104,7 @@ def test_averages_against_samples(name):
 def test_averages_of_the_largest_score_against_samples():
     """max, nu = inf, L = 2, where P = Phi((w_1 - w_2)/sqrt(2 V)) is closed; 4.5 sigma as above."""
     q_k, q_v, count = 0.7, 0.8, 300_000
-    found = _channel(2, np.inf, task="max").rates(q_k, q_v, FINE)
+    found = _channel(2, np.inf, task="max").rates(_overlaps(q_k, q_v), FINE)
     rng = np.random.default_rng(23)
     spread, width = 1.0 - q_v + NOISE_**2, np.sqrt(2.0 * (1.0 - q_k))
     chi = np.sort(rng.standard_normal((2, count)), axis=0)[::-1]
@@ -130,8 +130,10 @@ def test_averages_of_the_largest_score_against_samples():
 @pytest.mark.parametrize("tokens, nu", [(2, 1.0), (3, 0.4)])
 def test_two_ways_agree(tokens, nu):
     """One token at a time, and nodes over all scores, for a weight that needs only the first."""
-    at, system = _overlaps(0.5, 0.7), derive_bayes("spiked")
-    one, all_ = (c(system, nu, NOISE_, lengths(tokens)).rates(at, FINE) for c in (OwnChannel, CoupledChannel))
+    system = derive_bayes("spiked", tokens)
+    sources = (numpy_module(lower_bayes(system, coupled)) for coupled in (False, True))
+    modules = (GeneratedModule(source, f"{i}", {}).load() for i, source in enumerate(sources))
+    one, all_ = (m.channel_at(nu, NOISE_).rates(_overlaps(0.5, 0.7), FINE) for m in modules)
     for field in (*AVERAGES, "revealed"):
         assert getattr(one, field) == pytest.approx(getattr(all_, field), abs=3e-9), field
 
@@ -140,10 +142,10 @@ def test_two_ways_agree(tokens, nu):
 def test_rates_are_derivatives_of_the_entropy(name, nu):
     """Stationarity of the free entropy: E |grad log Z|^2 = 2 d E[log Z]/dq in both blocks."""
     channel, q, h = _channel(2, nu, task=name), np.array([0.5, 0.6]), 4e-3
-    found = channel.rates(*q, FINE)
+    found = channel.rates(_overlaps(*q), FINE)
     for i, rate in enumerate((found.k, found.v)):
         move = h * np.eye(2)[i]
-        ends = [channel.rates(*(q + s * move), FINE).entropy for s in (-2, -1, 1, 2)]
+        ends = [channel.rates(_overlaps(*(q + s * move)), FINE).entropy for s in (-2, -1, 1, 2)]
         slope = (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * h)
         assert 2 * slope == pytest.approx(rate, abs=2e-7)
 
@@ -162,7 +164,7 @@ def _pair_nodes(q_k, q_v, spread, shift):
 def test_nishimori_twins():
     """spiked: E[p_eps] = E[sum p^2] given the label and for a fresh sequence, by an independent quadrature, to 1e-8."""
     nu, q_k, q_v = 1.5, 0.6, 0.7
-    found = _channel(2, nu).rates(q_k, q_v, FINE)
+    found = _channel(2, nu).rates(_overlaps(q_k, q_v), FINE)
     spread = 1.0 - q_v + NOISE_**2
     lead, d_0, d_1, mass = _pair_nodes(q_k, q_v, spread, q_k * np.sqrt(nu))
     p = special.expit(np.sqrt(nu) * lead + (d_1**2 - d_0**2) / (2.0 * spread))
@@ -175,7 +177,7 @@ def test_nishimori_twins():
 def test_nishimori_twins_of_the_largest_score():
     """max, nu = inf: with the weight 2 P of token 0 in the average, to 1e-8; the squared slopes in w_z too."""
     q_k, q_v = 0.5, 0.7
-    found = _channel(2, np.inf, task="max").rates(q_k, q_v, 1.5)
+    found = _channel(2, np.inf, task="max").rates(_overlaps(q_k, q_v), 1.5)
     spread = 1.0 - q_v + NOISE_**2
     lead, d_0, d_1, mass = _pair_nodes(q_k, q_v, spread, 0.0)
     P = special.ndtr(lead / np.sqrt(2.0 * (1.0 - q_k)))
@@ -210,7 +212,7 @@ def test_one_token_is_ridge_regression_of_the_best_strength():
 @pytest.mark.parametrize("name, nu", [("spiked", 2.0), ("max", 2.0)])
 def test_lengths(name, nu):
     """All weight on one length is that length; averages over lengths are linear."""
-    at = (0.6, 0.8, 0.75)
+    at = _overlaps(0.6, 0.8), 0.75
     alone, certain, mixed, other = (_channel(t, nu, task=name).rates(*at) for t in (3, "3:1.0,5:0", "1:0.25,3:0.75", 1))
     for field in AVERAGES:
         assert getattr(alone, field) == getattr(certain, field)
@@ -220,9 +222,9 @@ def test_lengths(name, nu):
 
 def test_sampled_scores_cover_the_lattice(monkeypatch):
     """Where the lattice is too large scores are sampled; 5 sigma of the stated standard errors."""
-    channel, at = _channel(3, 2.0, task="max").evaluator, _overlaps(0.6, 0.7)
+    channel, at = _channel(3, 2.0, task="max"), _overlaps(0.6, 0.7)
     exact = channel.rates(at, 0.95)
-    monkeypatch.setattr(bayes_coupled, "_coarsening", lambda *_: None)
+    monkeypatch.setattr(bayes_module("max", 3), "_coarsening", lambda *_: None)
     found = channel.rates(at, 0.6)
     for field, noise in zip(found._fields[:5], found.noise):
         assert 0.0 < noise < 1e-2
@@ -251,9 +253,9 @@ def test_error_covers_finer_levels():
 def test_branches_that_may_be_one_are_no_hard_phase():
     """Two starts that end within their errors of each other, and the same apart."""
     one = Branch("informed", 0.5, 0.5, 0.3, 2.0, True, 0.0, 9, 1e-3, 1e-3, False)
-    assert not is_hard((one, replace(one, start="uninformed", test_risk=0.3015, free_entropy=1.0)))
-    assert is_hard((one, replace(one, start="uninformed", test_risk=0.3025, free_entropy=1.0)))
-    assert not is_hard((one, replace(one, start="uninformed", test_risk=0.3025, free_entropy=3.0)))
+    assert not is_hard((one, one._replace(start="uninformed", test_risk=0.3015, free_entropy=1.0)))
+    assert is_hard((one, one._replace(start="uninformed", test_risk=0.3025, free_entropy=1.0)))
+    assert not is_hard((one, one._replace(start="uninformed", test_risk=0.3025, free_entropy=3.0)))
 
 
 def test_hard_phase_without_noise():
@@ -272,20 +274,21 @@ def test_hard_phase_without_noise():
 
 def test_the_recovered_branch_has_a_diverging_entropy():
     """Phi grows like (alpha - 1) log(1/V)/2 as V_v -> 0, V the variance of what is not yet known of v*."""
-    alpha, channel = 1.5, _channel(2, 2.0, noise=0.0)
+    alpha = 1.5
+    search = Search(_channel(2, 2.0, noise=0.0), alpha, 0.0)
     at = [Overlaps(0.7, 0.3, 1.0 - V, V) for V in (1e-8, 1e-10)]
-    low, high = (channel.free_entropy(alpha, a, channel.evaluator.rates(a, FINE)) for a in at)
+    low, high = (search.free_entropy(a, search.evaluator.rates(a, FINE)) for a in at)
     assert high - low == pytest.approx((alpha - 1.0) * np.log(100.0) / 2.0, rel=1e-3)
 
 
 @pytest.mark.full
 def test_hard_phase_of_the_largest_score():
     """max, nu = inf, L = 3, noise = 0.05: hard at alpha = 1.29, and neither at 1.2 nor at 1.4."""
-    channel = _channel(3, np.inf, noise=0.05, task="max")
-    informed, uninformed = branches(channel, 1.29, 1e-5)
+    branches = bayes_module("max", 3).branches
+    informed, uninformed = branches(1.29, np.inf, 0.05, 1e-5)
     assert informed.free_entropy > uninformed.free_entropy + 10.0 * informed.entropy_error
     assert informed.q_v > uninformed.q_v + 0.1
-    assert [len(branches(channel, alpha, 1e-5)) for alpha in (1.2, 1.4)] == [1, 1]
+    assert [len(branches(alpha, np.inf, 0.05, 1e-5)) for alpha in (1.2, 1.4)] == [1, 1]
 
 
 def test_an_even_weight_is_learnt_from_next_to_nothing():

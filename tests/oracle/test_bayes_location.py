@@ -5,12 +5,16 @@ import itertools
 import numpy as np
 import pytest
 
-from replicode.codegen.bayes_keys import symmetric_lattice
-from replicode.codegen.bayes_location import location_weights
-from replicode.theory.bayes import derive_bayes
+from replicode.codegen.runtime.bayes_keys import symmetric_lattice
+from replicode.theory.task import task
+from replicode.validation.bayes import bayes_module
 
 W = np.array([[0.3, -0.8, 1.1], [0.0, 0.0, 0.0], [2.0, -1.5, 0.4]])
 SMOOTHED = "x - 2*log(1 + sum(exp(x)))"
+
+
+def _location_weights(name, nu, w, variance):
+    return bayes_module(task(name), w.shape[1]).location_weights(w, nu, variance)
 
 
 def _direct(log_weight, w, variance, order=40):
@@ -34,27 +38,26 @@ def test_against_a_direct_average(name):
             return nu * chi - np.log(np.exp(nu * chi).sum(axis=1, keepdims=True)) + np.log(tokens)
         return chi - 2.0 * np.log(1.0 + np.exp(chi).sum(axis=1, keepdims=True))
 
-    found = location_weights(derive_bayes(name), nu, W, variance)
+    found = _location_weights(name, nu, W, variance)
     assert found.value == pytest.approx(_direct(log_weight, W, variance), abs=1e-9)
 
 
 @pytest.mark.parametrize("name, nu", [("max", 2.0), ("max", np.inf), (SMOOTHED, 1.0)])
 def test_gradient_by_differences(name, nu):
-    system, h = derive_bayes(name), 1e-4
-    found = location_weights(system, nu, W, 0.3).gradient
+    h = 1e-4
+    found = _location_weights(name, nu, W, 0.3).gradient
     for l, move in enumerate(h * np.eye(W.shape[1])):
-        ahead, behind = (location_weights(system, nu, W + s * move, 0.3).value for s in (1.0, -1.0))
+        ahead, behind = (_location_weights(name, nu, W + s * move, 0.3).value for s in (1.0, -1.0))
         assert (ahead - behind) / (2.0 * h) == pytest.approx(found[:, :, l], abs=1e-7)
 
 
 def test_largest_score_is_the_limit_of_large_nu():
     """The gap closes like 1/nu^2, and sum_e gbar = L on either side."""
-    system = derive_bayes("max")
-    hard = location_weights(system, np.inf, W, 0.5).value
-    gaps = [np.abs(location_weights(system, nu, W, 0.5).value - hard).max() for nu in (20.0, 40.0)]
+    hard = _location_weights("max", np.inf, W, 0.5).value
+    gaps = [np.abs(_location_weights("max", nu, W, 0.5).value - hard).max() for nu in (20.0, 40.0)]
     assert gaps[1] < 0.3 * gaps[0] < 0.01
     assert hard.sum(axis=1) == pytest.approx(3.0, abs=1e-12)
-    assert location_weights(system, 7.0, W, 0.5).value.sum(axis=1) == pytest.approx(3.0, abs=1e-12)
+    assert _location_weights("max", 7.0, W, 0.5).value.sum(axis=1) == pytest.approx(3.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("tokens", [2, 3, 4])

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from replicode.codegen.bayes_location import location_weights
-from replicode.theory.bayes import derive_bayes
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import lengths
 from replicode.theory.task import task
@@ -17,6 +15,7 @@ from replicode.validation.amp_evidence import averaged_chances, evidence_of
 from replicode.validation.amp_evolution import by_quadrature
 from replicode.validation.amp_problem import fresh_risk, problem
 from replicode.validation.amp_ranked import chances, noise_of
+from replicode.validation.bayes import bayes_module
 from replicode.validation.sampling import Batch, Dataset, Sampler
 from replicode.validation.scores import GaussianScores
 
@@ -38,7 +37,7 @@ def hard_log_z(y, w_k, w_v, V_k, V_v, nu):
 def test_gradients_of_the_log_evidence(name, nu, log_z):
     rng = np.random.default_rng(0)
     y, w = 1.5 * rng.standard_normal(40), rng.standard_normal((2, 40, 2))
-    found = evidence_of(task(name), nu, NOISE).log_z_gradient(y, *w, 0.4, 0.2)
+    found = evidence_of(task(name), 2, nu, NOISE).log_z_gradient(y, *w, 0.4, 0.2)
     for block in (0, 1):
         for token in (0, 1):
             move = np.zeros((2, 1, 2))
@@ -52,7 +51,7 @@ def test_gradients_of_the_log_evidence(name, nu, log_z):
 def test_chances_meet_the_averages_of_the_bayes_theory(tokens, nu):
     x = np.random.default_rng(1).standard_normal((30, tokens))
     P, slopes = chances(x, noise_of(nu, np.sqrt(0.2), tokens))
-    found = location_weights(derive_bayes("max"), nu, x, 0.2)
+    found = bayes_module(task("max"), tokens).location_weights(x, nu, 0.2)
     assert found.value / tokens == pytest.approx(P, abs=1e-8)
     assert found.gradient / tokens == pytest.approx(slopes, abs=1e-8)
     assert P.sum(axis=1) == pytest.approx(1.0, abs=1e-9)
@@ -62,16 +61,16 @@ def test_a_weight_that_is_no_ranking_goes_through_the_bayes_theory():
     """exp(x^2/4)/sum exp(x^2/4): its chances against an average over draws, 4.5 sigma."""
     setting = task("x**2/4 - log(sum(exp(x**2/4)))")
     x, V = np.array([[0.4, -1.3, 0.9]]), 0.3
-    P, _ = averaged_chances(derive_bayes(setting), 1.0)(x, V)
+    P, _ = averaged_chances(bayes_module(setting, 3), 1.0)(x, V)
     chi = x + np.sqrt(V) * np.random.default_rng(2).standard_normal((20_000, 3))
     drawn = special.softmax(chi**2 / 4.0, axis=1)
     assert (np.abs(drawn.mean(axis=0) - P[0]) < 4.5 * drawn.std(axis=0) / np.sqrt(20_000)).all()
-    assert evidence_of(setting, 1.0, NOISE).location(x, V) == pytest.approx(P)
+    assert evidence_of(setting, 3, 1.0, NOISE).location(x, V) == pytest.approx(P)
 
 
 @pytest.mark.parametrize(("name", "nu", "moved"), [("spiked", 2.0, 2.0), ("x**2/4", 1.0, 1.0), ("max", 3.0, 0.0)])
 def test_how_far_the_weight_moves_the_scores(name, nu, moved):
-    assert evidence_of(task(name), nu, NOISE).excess(2) == pytest.approx(moved, abs=1e-6)
+    assert evidence_of(task(name), 2, nu, NOISE).excess(2) == pytest.approx(moved, abs=1e-6)
 
 
 def test_the_same_sequences_in_two_batches():
@@ -93,7 +92,9 @@ def test_one_token_ends_at_ridge_regression():
     dim, count = 40, 80
     sampler = Sampler(lengths(1), dim, count, 0.5, (GaussianScores(1.0),))
     dataset = sampler.draw(np.random.default_rng(4))
-    ended = message_passing(dataset, evidence_of(task("spiked"), 1.0, 0.5), UNINFORMED, np.random.default_rng(0), 300)
+    ended = message_passing(
+        dataset, evidence_of(task("spiked"), 1, 1.0, 0.5), UNINFORMED, np.random.default_rng(0), 300
+    )
     assert ended.steps[-2].moved < 1e-12
     F = dataset.batches[0].X[:, 0] / np.sqrt(dim)
     G = (dataset.batches[0].y - F @ ended.v) / 0.25
@@ -139,7 +140,7 @@ def test_bad_numbers_and_tasks_are_refused():
         with pytest.raises(InputError, match="alpha"):
             replace(of, alpha=alpha)
     with pytest.raises(Refusal, match="couples"):
-        evidence_of(task("x - log(1 + sum(exp(x)))"), 1.0, NOISE)
+        evidence_of(task("x - log(1 + sum(exp(x)))"), 2, 1.0, NOISE)
     broken = replace(dataset, batches=(replace(dataset.batches[0], y=np.full(30, np.nan)),))
     with pytest.raises(Refusal, match="finite"):
         message_passing(broken, of.evidence, UNINFORMED, np.random.default_rng(0))

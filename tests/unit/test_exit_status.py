@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import replicode
 from replicode.cli import main
 from replicode.codegen import fast
-from replicode.codegen.bayes import Branch
+from replicode.codegen.runtime.bayes_evolution import Branch
 from replicode.codegen.runtime.wording import told_apart
 from replicode.modules import module_for
 from replicode.results import Report
@@ -292,15 +292,15 @@ def test_an_interrupted_range_goes_on_where_it_was(monkeypatch, tmp_path):
     monkeypatch.setenv("REPLICODE_CACHE", str(tmp_path))
     computed = []
 
-    def some(channel, alpha, accuracy, last=3):
+    def some(module, name, alpha, last=3, **_):
         if len(computed) == last:
             raise KeyboardInterrupt
         computed.append(alpha)
         return (Branch("uninformed", 0.1, 0.1, 0.9, -1.0, True, 0.0, 1, 1e-9, 1e-9, False),)
 
-    monkeypatch.setattr("replicode.bayes_phase.branches", some)
+    monkeypatch.setattr("replicode.bayes_phase.call", some)
     assert run(*BAYES).exit_code == 130 and len(computed) == 3
-    monkeypatch.setattr("replicode.bayes_phase.branches", lambda *given: some(*given, last=1000))
+    monkeypatch.setattr("replicode.bayes_phase.call", lambda *given, **more: some(*given, **more, last=1000))
     assert run(*BAYES).exit_code == 0
     assert len(computed) == len(set(computed)) > 30
 

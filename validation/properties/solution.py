@@ -9,13 +9,15 @@ from functools import lru_cache
 import mpmath
 import numpy as np
 
-from replicode.codegen.bayes import BayesChannel, Branch, branches
+from replicode.codegen.loading import call
 from replicode.codegen.population import FINE, averager
-from replicode.theory.bayes import derive_bayes
+from replicode.codegen.runtime.bayes_evolution import Branch
+from replicode.codegen.runtime.bayes_solver import equilibrium
 from replicode.theory.errors import Refusal
 from replicode.theory.lengths import lengths
 from replicode.theory.numeric import Undefined
 from replicode.theory.task import Task
+from replicode.validation.bayes import bayes_module
 from replicode.validation.properties.averages import PHYSICS, Physics, Saddle, ordered, quiet, resolution, saddles
 from replicode.validation.properties.population import best_gain
 from replicode.validation.properties.subject import Subject
@@ -174,11 +176,13 @@ def infinite_penalty(of: Subject) -> Verdict:
 def _bayes(setting: Task, tokens: int, alpha: float) -> Branch | None:
     """The Bayes-optimal branch at finite samples, None where the task is refused."""
     try:
-        channel = BayesChannel(derive_bayes(setting), PHYSICS.nu, PHYSICS.noise, lengths(tokens))
+        module = bayes_module(setting, tokens)
+        with np.errstate(all="ignore"):
+            found = call(module, "branches", alpha=alpha, nu=PHYSICS.nu, noise=PHYSICS.noise, tol=BAYES_DIGITS)
     except Refusal:
         return None
-    found: tuple[Branch, ...] = quiet(branches, channel, alpha, BAYES_DIGITS)
-    return max(found, key=lambda b: float(b.free_entropy))
+    best: Branch = equilibrium(found)
+    return best
 
 
 def finite_bayes_bound(of: Subject) -> Verdict:
