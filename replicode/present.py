@@ -14,7 +14,6 @@ from typing import Any
 
 import sympy as sp
 
-from replicode.theory.activation import Activation
 from replicode.theory.bayes import BayesSystem
 from replicode.theory.bayes_chain import bayes_chain, bayes_equations
 from replicode.theory.chain.activation import SIGMA_SIGMA, SIGMA_W
@@ -53,7 +52,7 @@ class Derivation:
     """What is shown of a system at one level."""
 
     level: str
-    activation: str
+    activation: str | None
     parameters: tuple[str, ...]
     task: str
     tokens: int | str | None
@@ -64,6 +63,11 @@ class Derivation:
     inverse_map: sp.Expr | None
     reductions: tuple[Reduction, ...]
     steps: tuple[Step, ...]
+
+    @property
+    def subject(self) -> str:
+        """Whose theory it is."""
+        return self.activation or "any estimator"
 
     @cached_property
     def shown_steps(self) -> list[tuple[Step, Abbreviations, sp.Expr, sp.Expr]]:
@@ -106,14 +110,14 @@ def stability_derivation(found: StabilitySystem) -> Derivation:
     )
 
 
-def bayes_derivation(act: Activation, system: BayesSystem, tokens: int | str | None) -> Derivation:
-    """The derivation of the Bayes-optimal equations; the activation is a stranger to them."""
+def bayes_derivation(system: BayesSystem) -> Derivation:
+    """The derivation of the Bayes-optimal equations, which have no activation."""
     return Derivation(
         level="bayes",
-        activation=act.text,
-        parameters=act.parameters,
+        activation=None,
+        parameters=(),
         task=system.task.text,
-        tokens=tokens,
+        tokens=None if system.lengths is None else system.lengths.fixed or str(system.lengths),
         free_energy=system.free_entropy,
         equations=bayes_equations(system),
         prox=None,
@@ -307,7 +311,7 @@ def _common(exprs: list[sp.Expr]) -> tuple[Abbreviations, list[sp.Expr]]:
 
 def as_text(found: Derivation) -> str:
     """The derivation as numbered lines of SymPy syntax."""
-    lines = [f"{found.activation}, task {found.task}, {_token_words(found)}, level {found.level}", ""]
+    lines = [f"{found.subject}, task {found.task}, {_token_words(found)}, level {found.level}", ""]
     lines += [_POTENTIAL[found.level][0], "", f"    {found.free_energy}", "", "Equations", ""]
     lines += [f"    {name} = {e}" for name, e in found.equations.items()]
     if found.jacobian:
@@ -435,7 +439,7 @@ def as_markdown(found: Derivation) -> str:
         item=lambda number, rule: f"**{number}.** {_markdown(rule)}",
         label=lambda name: f"`{name}`",
     )
-    title = f"# `{found.activation}`, task `{found.task}`, {_token_words(found)}, level {found.level}"
+    title = f"# `{found.subject}`, task `{found.task}`, {_token_words(found)}, level {found.level}"
     return "\n\n".join([title, *_body(found, page)]) + "\n"
 
 
@@ -452,7 +456,7 @@ def as_latex(found: Derivation) -> str:
         item=lambda number, rule: rf"\par\medskip\noindent\textbf{{{number}.}} {_escaped(rule)}",
         label=lambda name: r"\par\noindent derivative form:" if name.endswith("_derivative_form") else "",
     )
-    subject = [found.activation, f"task {found.task}", f"{_token_words(found)}, level {found.level}"]
+    subject = [found.subject, f"task {found.task}", f"{_token_words(found)}, level {found.level}"]
     return "\n".join(
         [
             r"\documentclass{article}",

@@ -138,11 +138,6 @@ class BayesSystem:
         """An expression in V = 1 - q of every block in place of q, for the same reason."""
         return sp.expand(expr.subs({b.q: 1 - b.V for b in self.model.blocks}))
 
-    def equations(self) -> dict[str, sp.Expr]:
-        """The fixed point: q from qh, and qh from the free entropy's slope in q, by name."""
-        qh = {b.qh: ALPHA * 2 * sp.diff(entropy_of(self.model), b.q) for b in self.model.blocks}
-        return {s.name: e for s, e in (*self.update.items(), *qh.items())}
-
 
 @budget("deriving the Bayes-optimal theory")
 def derive_bayes(setting: str | Task, tokens: Tokens | None = None, model: Model | None = None) -> BayesSystem:
@@ -160,7 +155,7 @@ def _derived(setting: Task, model: Model) -> BayesSystem:
     prior = None if location.coupled else _log_average(setting, law)
     shown = label.log_density.xreplace({GAP: Y - W_Z})
     entropy = _free_entropy(model)
-    update = {b.q: sp.solve(sp.diff(entropy, b.qh), b.q)[0] for b in model.blocks}
+    update = {b.q: sp.simplify(sp.solve(sp.diff(entropy, b.qh), b.q)[0]) for b in model.blocks}
     return BayesSystem(
         task=setting,
         model=model,

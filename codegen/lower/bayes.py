@@ -16,6 +16,7 @@ from replicode.codegen.ir import IR_VERSION, Function, Level, ModuleIR, Provenan
 from replicode.codegen.link import parts_text
 from replicode.codegen.lower.module import EMITTER_VERSION
 from replicode.theory.bayes import BayesSystem, entropy_of
+from replicode.theory.bayes_chain import bayes_equations
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths
 from replicode.theory.sequence import SignedFunction
@@ -70,7 +71,7 @@ def _scalar_functions(system: BayesSystem) -> tuple[Function, ...]:
     label, told = system.label, system.revealed
     entropy = system.free_entropy.xreplace({entropy_of(system.model): _LOG_Z})
     blocks = system.model.scores, system.model.values
-    both = tuple(e for b in blocks for e in (sp.simplify(system.update[b.q]), system.unknown[b.V]))
+    both = tuple(e for b in blocks for e in (system.update[b.q], system.unknown[b.V]))
     return (
         _function("label_log_density", label.log_density, "d"),
         _function("label_slope", label.slope, "d"),
@@ -171,7 +172,8 @@ def _provenance(system: BayesSystem, functions: tuple[Function, ...], signature:
         operations={name: int(sp.count_ops(expr)) for name, expr in counted.items()},
         equations={
             "Free entropy": (str(system.free_entropy),),
-            "Fixed point": tuple(f"{name} = {expr}" for name, expr in system.equations().items()),
-            "Test risk": (str(system.risk),),
+            "Fixed point, with dlogZ_b the gradient of log Z in the fields of block b": tuple(
+                f"{name} = {expr}" for name, expr in bayes_equations(system).items()
+            ),
         },
     )

@@ -10,13 +10,16 @@ from replicode.theory.errors import InputError
 
 
 @click.command("generate", cls=Verb)
-@options.activation
+@options.any_activation
 @options.task
 @options.tokens
+@click.option("--level", default="rs", show_default=True, help="rs, or bayes, which needs no activation.")
 @click.option("-o", "--output", required=True, help="The file to write.")
 @options.param
-def command(activation: str, task: str, tokens: str, output: str, parameters: dict[str, float]) -> None:
-    """Write a standalone NumPy solver for an activation."""
+def command(
+    activation: str | None, task: str, tokens: str, level: str, output: str, parameters: dict[str, float]
+) -> None:
+    """Write a standalone NumPy solver for an activation, or for the Bayes-optimal level of a task."""
     from replicode.codegen.writing import checked_file, is_standard_output, write
 
     target = checked_file(output)
@@ -26,10 +29,12 @@ def command(activation: str, task: str, tokens: str, output: str, parameters: di
     from replicode.asked import asked
     from replicode.codegen.compiler import generate
     from replicode.theory.lengths import lengths
+    from replicode.theory.saddle import SaddleSystem
     from replicode.verbs.derive import derive
 
     law = lengths(tokens)
-    system = derive(activation, task, law, parameters=parameters)
+    system = derive(activation, task, law, parameters=parameters, level=level)
+    of = activation if isinstance(system, SaddleSystem) else None
     module = generate(system)
     write(target, module.source)
     if printed:
@@ -38,10 +43,10 @@ def command(activation: str, task: str, tokens: str, output: str, parameters: di
         {
             "path": str(target),
             "signature": module.signature,
-            "activation": system.activation.text,
+            "activation": system.activation.text if isinstance(system, SaddleSystem) else None,
             "task": system.task.text,
             "tokens": law.fixed or str(law),
             "operations": dict(module.operations),
-            "asked": asked(activation, task, law, parameters, output=output),
+            "asked": asked(of, task, law, parameters, level=level, output=output),
         }
     )

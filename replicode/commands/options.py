@@ -92,6 +92,7 @@ def whole(flag: str, name: str, **more: Any) -> Option:
 
 
 activation = click.argument("activation")
+any_activation = click.argument("activation", required=False)
 task = click.option("--task", default="spiked", show_default=True, help="spiked, max, or a log-weight in x and nu.")
 tokens = click.option("--tokens", required=True, help="Number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5.")
 any_tokens = click.option("--tokens", default=None, help="Number of tokens, or a distribution; symbolic when left out.")

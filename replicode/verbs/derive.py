@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from replicode import __version__
 from replicode.arguments import one_of
@@ -11,37 +11,82 @@ from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import activation_content, task_content
 from replicode.theory.budget import budget
+from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
     from replicode.present import Derivation
-    from replicode.theory.activation import Activation, ActivationLike
+    from replicode.theory.activation import ActivationLike
+    from replicode.theory.bayes import BayesSystem
     from replicode.theory.model import Model
     from replicode.theory.saddle import SaddleSystem
     from replicode.theory.task import Task
 
 LEVELS = ("rs", "population", "bayes", "stability")
+GENERATED = ("rs", "bayes")
 
 
+@overload
 def derive(
     act: ActivationLike,
     task: str | Task = "spiked",
     tokens: Tokens | None = None,
     model: Model | None = None,
     parameters: Mapping[str, float] | None = None,
+    *,
+    level: Literal["rs"] = "rs",
     **more: float,
-) -> SaddleSystem:
-    """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution."""
+) -> SaddleSystem: ...
+
+
+@overload
+def derive(
+    act: ActivationLike | None = None,
+    task: str | Task = "spiked",
+    tokens: Tokens | None = None,
+    model: Model | None = None,
+    parameters: Mapping[str, float] | None = None,
+    *,
+    level: str,
+    **more: float,
+) -> SaddleSystem | BayesSystem: ...
+
+
+def derive(
+    act: ActivationLike | None = None,
+    task: str | Task = "spiked",
+    tokens: Tokens | None = None,
+    model: Model | None = None,
+    parameters: Mapping[str, float] | None = None,
+    *,
+    level: str = "rs",
+    **more: float,
+) -> SaddleSystem | BayesSystem:
+    """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution.
+
+    Level bayes is the Bayes-optimal system of the task, to which no activation matters.
+    """
+    law = None if tokens is None else lengths(tokens)
+    if one_of("level", level, GENERATED) == "bayes":
+        from replicode.theory.bayes import derive_bayes
+
+        return derive_bayes(task, law, model)
     from replicode.theory.activation import activation
     from replicode.theory.saddle import derive as derive_system
 
-    law = None if tokens is None else lengths(tokens)
-    return derive_system(activation(act, given_parameters(parameters, more)), task, law, model)
+    return derive_system(activation(named(act), given_parameters(parameters, more)), task, law, model)
+
+
+def named(act: ActivationLike | None) -> ActivationLike:
+    """An activation, which only the Bayes-optimal level does without."""
+    if act is None:
+        raise InputError("activation", None, "a registered name or an expression, unless the level is bayes")
+    return act
 
 
 def derivation_of(
-    act: ActivationLike,
+    act: ActivationLike | None,
     task: str | Task,
     tokens: Tokens | None,
     level: str = "rs",
@@ -51,14 +96,14 @@ def derivation_of(
     one_of("level", level, LEVELS)
     law = None if tokens is None else lengths(tokens)
     given = given_parameters(parameters, {})
+    of = None if level == "bayes" else named(act)
 
     def build() -> dict[str, Any]:
         from replicode.present import as_json, as_latex, as_markdown, as_text
-        from replicode.theory.activation import activation
 
-        found = _derivation(activation(act, given), task, law, level)
+        found = _derivation(of, given, task, law, level)
         return {
-            "made_for": f"derivation of {found.activation}, task {found.task}, level {level}",
+            "made_for": f"derivation of {found.subject}, task {found.task}, level {level}",
             "json": as_json(found),
             "text": as_text(found),
             "markdown": as_markdown(found),
@@ -66,23 +111,27 @@ def derivation_of(
         }
 
     with budget(f"deriving level {level}"):
-        key = activation_content(act), task_content(task), repr(law), level, sorted(given.items())
+        content = () if of is None else (activation_content(of), sorted(given.items()))
+        key = *content, task_content(task), repr(law), level
         found = cached("derive", key, build)
-        stamp = {"asked": asked(act, task, law, given, level=level), "version": __version__}
+        stamp = {"asked": asked(of, task, law, given, level=level), "version": __version__}
     return found | {"json": found["json"] | stamp}
 
 
-def _derivation(act: Activation, task: str | Task, law: Lengths | None, level: str) -> Derivation:
+def _derivation(
+    of: ActivationLike | None, given: Mapping[str, float], task: str | Task, law: Lengths | None, level: str
+) -> Derivation:
     """The derivation of one level."""
     from replicode import present
+    from replicode.theory.activation import activation
     from replicode.theory.bayes import derive_bayes
     from replicode.theory.population import derive_population
     from replicode.theory.saddle import derive as derive_system
     from replicode.theory.stability import derive_stability
 
-    if level == "bayes":
-        shown = (law.fixed or str(law)) if law else None
-        return present.bayes_derivation(act, derive_bayes(task, law), shown)
+    if of is None:
+        return present.bayes_derivation(derive_bayes(task, law))
+    act = activation(of, given)
     if level == "population":
         return present.population_derivation(derive_population(act, task, law))
     system = derive_system(act, task, law)

@@ -13,7 +13,7 @@ from replicode.cli import main
 from replicode.codegen.compiler import GeneratedModule
 from replicode.codegen.emit.numpy import numpy_module
 from replicode.codegen.lower import lower_bayes
-from replicode.codegen.runtime.bayes_evolution import FINE, Branch, Search
+from replicode.codegen.runtime.bayes_evolution import FINE, Branch
 from replicode.codegen.runtime.bayes_rates import Overlaps
 from replicode.codegen.runtime.bayes_solver import is_hard
 from replicode.modules import bayes_module
@@ -275,7 +275,7 @@ def test_hard_phase_without_noise():
 def test_the_recovered_branch_has_a_diverging_entropy():
     """Phi grows like (alpha - 1) log(1/V)/2 as V_v -> 0, V the variance of what is not yet known of v*."""
     alpha = 1.5
-    search = Search(_channel(2, 2.0, noise=0.0), alpha, 0.0)
+    search = bayes_module("spiked", 2).Search(_channel(2, 2.0, noise=0.0), alpha, 0.0)
     at = [Overlaps(0.7, 0.3, 1.0 - V, V) for V in (1e-8, 1e-10)]
     low, high = (search.free_entropy(a, search.evaluator.rates(a, FINE)) for a in at)
     assert high - low == pytest.approx((alpha - 1.0) * np.log(100.0) / 2.0, rel=1e-3)
@@ -343,3 +343,33 @@ def test_the_risk_is_not_below_what_it_can_be():
 def test_the_error_is_one_that_the_risk_stands_by(name, tokens, nu, alpha, noise):
     rough, fine = (bayes(task=name, tokens=tokens, nu=nu, alpha=alpha, noise=noise, digits=d) for d in (6, 11))
     assert fine.error < 0.1 * rough.error and abs(rough.test_risk - fine.test_risk) <= rough.error
+
+
+@pytest.mark.parametrize("name, nu", [("spiked", 2.0), ("max", np.inf)])
+def test_the_free_entropy_of_a_module_is_stationary_where_it_is_solved(name, nu):
+    """In q_k, q_v and their conjugates, by differences; and it is the value that the solution states."""
+    module = bayes_module(name, 2)
+    found = module.solve(3.0, nu, 0.3, tol=1e-7)
+    at = np.array([*found.order_parameters.values(), *(q / (1.0 - q) for q in found.order_parameters.values())])
+
+    def phi(x):
+        return module.free_entropy({"q_k": x[0], "q_v": x[1]}, {"qh_k": x[2], "qh_v": x[3]}, 3.0, nu, 0.3)
+
+    assert phi(at) == pytest.approx(found.free_entropy, abs=1e-5)
+    for i, scale in enumerate((1.0 - at[0], 1.0 - at[1], at[2], at[3])):
+        move = np.zeros(4)
+        move[i] = 0.05 * scale
+        assert abs(phi(at + move) - phi(at - move)) / 0.1 < 2e-3
+    for wrong in ({"q_k": 1.0, "q_v": 0.5}, {"q_k": 0.5}, {"q_k": 0.5, "q_v": np.nan}):
+        with pytest.raises(module.ArgumentError):
+            module.free_entropy(wrong, {"qh_k": 1.0, "qh_v": 1.0}, 3.0, nu, 0.3)
+
+
+def test_a_module_says_what_is_out_of_reach():
+    """The module raises its own errors; the verb raises ours."""
+    module = bayes_module("spiked", 2)
+    for wrong in ({"alpha": -1.0}, {"nu": np.inf}, {"noise": -1.0}, {"tol": 0.0}):
+        with pytest.raises(module.ArgumentError, match=next(iter(wrong))):
+            module.solve(**{"alpha": 1.0, "nu": 2.0, "noise": 0.3, **wrong})
+    with pytest.raises(Refusal, match="too far out"):
+        bayes(task="-x**4/10 + nu*x", tokens=2, nu=1e5, alpha=1.0)

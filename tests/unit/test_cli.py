@@ -186,6 +186,32 @@ def test_a_generated_module_runs_where_only_numpy_and_scipy_are(store, tmp_path)
     assert bad.returncode == 2 and "alpha" in bad.stderr and "Traceback" not in bad.stderr
 
 
+def test_the_bayes_level_runs_where_only_numpy_and_scipy_are(store, tmp_path):
+    """No activation is needed, and one that is given makes no difference."""
+    path, other = tmp_path / "bayes2.py", tmp_path / "other.py"
+    level = ["--level", "bayes", "--task", "spiked", "--tokens", "2"]
+    done = replicode(store, "generate", *level, "-o", str(path), "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["activation"] is None and report["tokens"] == 2 and report["operations"]["label_slope"] > 0
+    assert replicode(store, "generate", "softmax", *level, "-o", str(other)).returncode == 0
+    assert other.read_bytes() == path.read_bytes()
+    python = bare_environment(tmp_path / "bare")
+    setting = ["--alpha", "4", "--nu", "2", "--noise", "0.3", "--json"]
+    run = subprocess.run([python, "-I", path, *setting], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert found["test_risk"] == pytest.approx(0.3620336056, abs=1e-9)
+    keys = "test_risk excess_risk order_parameters free_entropy hard_phase branches converged error warnings"
+    assert set(keys.split()) <= set(found) and set(found["order_parameters"]) == {"q_k", "q_v"}
+    bad = subprocess.run(
+        [python, "-I", path, "--alpha", "4", "--nu", "inf"], capture_output=True, text=True, timeout=60
+    )
+    assert bad.returncode == 2 and bad.stderr.startswith("nu: got inf") and "Traceback" not in bad.stderr
+    missing = replicode(store, "generate", "--tokens", "2", "-o", str(other))
+    assert missing.returncode == 2 and "activation" in missing.stderr
+
+
 def test_generate_leaves_no_partial_file(store, tmp_path):
     folder = tmp_path / "a.py"
     folder.mkdir()

@@ -12,7 +12,10 @@ from types import CodeType
 import pytest
 
 from replicode.codegen.compiler import generate
-from replicode.codegen.link import ENTRIES, MAIN, PARTS, PUBLIC, chosen, defined, linked, part
+from replicode.codegen.link import MAIN, chosen, defined, linked, part
+from replicode.codegen.lower.bayes import LEVEL as BAYES
+from replicode.codegen.lower.module import LEVEL as TRAINED
+from replicode.theory.bayes import derive_bayes
 from replicode.theory.saddle import derive
 
 ROOT = Path(__file__).parents[2]
@@ -26,12 +29,27 @@ CASES = {
     "weighted": ("linear", "nu*tanh(x)", 2),
     "lengths": ("softmax", "spiked", "1:0.2,2:0.3,3:0.5"),
     "sampled": ("relu", "nu*x + tanh(x) - log(sum(exp(nu*x + tanh(x))))", "1:0.5,2:0.5"),
+    "bayes": ("spiked", 2),
+    "bayes_largest": ("max", "2:0.5,3:0.5"),
+    "bayes_panels": ("nu*relu(x) - x**2/3", 3),
+    "bayes_soft": ("x - 2*log(1 + sum(exp(x)))", 2),
 }
+
+
+def _system(case):
+    return (derive if case in TRAINED_CASES else derive_bayes)(*CASES[case])
+
+
+TRAINED_CASES = [case for case in CASES if not case.startswith("bayes")]
+
+
+def _level(case):
+    return TRAINED if case in TRAINED_CASES else BAYES
 
 
 @pytest.fixture(scope="module")
 def sources():
-    return {name: generate(derive(*case)).source for name, case in CASES.items()}
+    return {name: generate(_system(name)).source for name in CASES}
 
 
 def _top_level(source):
@@ -82,7 +100,7 @@ def test_no_name_is_defined_twice(case, sources):
 @pytest.mark.parametrize("case", CASES)
 def test_all_is_reached_from_the_entry_points_and_defined(case, sources):
     uses = _graph(sources[case])
-    reached, waiting = set(), [*ENTRIES]
+    reached, waiting = set(), [*_level(case).entries]
     while waiting:
         name = waiting.pop()
         if name not in reached and name in uses:
@@ -102,9 +120,9 @@ def _inside(node):
 
 
 def test_what_is_public_is_said(sources):
-    for source in sources.values():
+    for case, source in sources.items():
         (listed,) = [n for names, n in _top_level(source) if names == ["__all__"]]
-        assert ast.literal_eval(listed.value) == list(PUBLIC)
+        assert ast.literal_eval(listed.value) == list(_level(case).public)
         assert "Legend." in ast.get_docstring(ast.parse(source))
 
 
@@ -116,6 +134,10 @@ def test_modules_hold_what_they_need_alone(sources):
         "largest": ("own_location", "displacements", "second_rates", "Sampled"),
         "weighted": ("Ranked", "Sampled", "displacements"),
         "lengths": ("KinkedChannel", "Ranked"),
+        "bayes": ("CoupledChannel", "PanelWeight", "location_weights", "KERNELS", "iterate", "gauss_panels", "sobol"),
+        "bayes_largest": ("OwnChannel", "ClosedWeight", "PanelWeight"),
+        "bayes_panels": ("CoupledChannel", "ClosedWeight"),
+        "bayes_soft": ("OwnChannel", "hard_tables", "winner_below"),
     }
     for case, names in absent.items():
         defined_names = {name for found, _ in _top_level(sources[case]) for name in found}
@@ -137,18 +159,22 @@ def test_emitted_files_pass_linter_and_types(sources, tmp_path):
         assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_parts_are_modules_with_names_of_their_own():
-    names = [name for p in PARTS for d in part(p).definitions for name in d.names]
+@pytest.mark.parametrize("level", [TRAINED, BAYES], ids=["trained", "bayes"])
+def test_parts_are_modules_with_names_of_their_own(level):
+    names = [name for p in level.parts for d in part(p).definitions for name in d.names]
     assert sorted(names) == sorted(set(names))
-    for name in PARTS:
+    for name in level.parts:
         importlib.import_module(f"replicode.codegen.runtime.{name}")
 
 
 def test_what_is_missing_is_an_error():
     with pytest.raises(NameError, match="nothing_of_the_kind"):
-        linked([defined("def solve():\n    return nothing_of_the_kind")], {}, ["solve"])
+        parts = [p for p in TRAINED.parts if p != "solver"]
+        linked(parts, [defined("def solve():\n    return nothing_of_the_kind")], {}, ["solve"])
     with pytest.raises(NameError, match="hidden_law"):
-        linked([], {}, ["field_law"])
+        linked(TRAINED.parts, [], {}, ["field_law"])
+    with pytest.raises(NameError, match="label_total"):
+        linked(BAYES.parts, [], {}, ["label_nodes"])
 
 
 def test_a_seam_takes_another_value():
@@ -160,5 +186,17 @@ def test_a_seam_takes_another_value():
 @pytest.mark.parametrize("path", sorted((ROOT / "codegen" / "emit").glob("*.py")), ids=lambda p: p.name)
 def test_emitters_derive_nothing(path):
     text = path.read_text(encoding="utf-8")
-    for word in ("sp.solve", "sp.diff", ".diff(", "simplify", "sp.Poly", "sp.cse", "integrate", "SaddleSystem"):
+    for word in ("sp.solve", "sp.diff", ".diff(", "simplify", "sp.Poly", "sp.cse", "integrate", "System", "bayes"):
         assert word not in text
+
+
+def test_no_level_is_known_to_linker_or_contract():
+    for name in ("link.py", "contract.py"):
+        assert "bayes" not in (ROOT / "codegen" / name).read_text(encoding="utf-8")
+
+
+def test_the_bayes_level_derives_nothing_after_theory():
+    text = (ROOT / "codegen" / "lower" / "bayes.py").read_text(encoding="utf-8")
+    assert not [w for w in ("sp.solve", "sp.diff", ".diff(", "simplify", "closed_form", "lambdify") if w in text]
+    for name in BAYES.parts:
+        assert "sympy" not in (ROOT / "codegen" / "runtime" / f"{name}.py").read_text(encoding="utf-8")
