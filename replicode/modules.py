@@ -63,7 +63,7 @@ def bayes_module(task: str | Task, tokens: Tokens, model: Model | None = None) -
         made_for = f"Bayes-optimal level, task {system.task.text}, {law} tokens"
         return {"made_for": made_for, "source": generate(system).source}
 
-    return _loaded(cached("module", ("bayes", task_content(task), repr(law), *model_content(model)), build)["source"])
+    return _loaded(cached("bayes_module", (task_content(task), repr(law), *model_content(model)), build)["source"])
 
 
 def _key(act: ActivationLike, task: str | Task, tokens: Lengths, model: Model | None) -> Content:

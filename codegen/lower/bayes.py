@@ -8,6 +8,7 @@ channels (runtime/bayes_own.py, runtime/bayes_coupled.py). Update: q from qh = a
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import sympy as sp
 
@@ -19,6 +20,7 @@ from replicode.theory.bayes import BayesSystem, entropy_of
 from replicode.theory.bayes_chain import bayes_equations
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths
+from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.theory.sequence import SignedFunction
 
 PUBLIC = ("METADATA", "Branch", "Solution", "branches", "free_entropy", "solve")
@@ -48,7 +50,8 @@ def lower_bayes(system: BayesSystem, coupled: bool | None = None) -> ModuleIR:
     if system.lengths is None:
         raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
     over_all = system.location.coupled if coupled is None else coupled
-    functions = (*_scalar_functions(system), *(_coupled_functions(system) if over_all else _own_functions(system)))
+    derived = (*_scalar_functions(system), *(_coupled_functions(system) if over_all else _own_functions(system)))
+    functions = tuple(replace(f, returned=_declared_names(f.returned, system.model)) for f in derived)
     signature = _signature(system, over_all)
     return ModuleIR(
         level=LEVEL,
@@ -64,6 +67,17 @@ def lower_bayes(system: BayesSystem, coupled: bool | None = None) -> ModuleIR:
 
 def _function(name: str, returned: Returned, shaped_like: str | None = None) -> Function:
     return Function(declared(name), (), (), returned, shaped_like)
+
+
+def _declared_names(returned: Returned, model: Model) -> Returned:
+    """The same with the symbols of the blocks named as the seam names them, whatever the model calls its blocks."""
+    if isinstance(returned, tuple):
+        return tuple(_declared_names(r, model) for r in returned)
+    if isinstance(returned, Vector):
+        return Vector(tuple(_declared_names(r, model) for r in returned.entries))
+    known = DEFAULT_MODEL
+    names = model.scores.renaming(known.scores) | model.values.renaming(known.values)
+    return None if returned is None else returned.xreplace(names)
 
 
 def _scalar_functions(system: BayesSystem) -> tuple[Function, ...]:

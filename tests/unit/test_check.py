@@ -250,7 +250,7 @@ def test_a_wrong_bayes_gain_fails(softmax, monkeypatch, name):
 def test_a_wrong_bayes_risk_fails(softmax, monkeypatch, name, risk):
     assert _outcome(name, softmax) == "passed"
     right = solution._bayes
-    monkeypatch.setattr(solution, "_bayes", lambda *a: replace(right(*a), test_risk=float(risk(a[-1]))))
+    monkeypatch.setattr(solution, "_bayes", lambda *a: right(*a)._replace(test_risk=float(risk(a[-1]))))
     assert _outcome(name, softmax) == "failed"
 
 

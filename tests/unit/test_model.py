@@ -131,8 +131,10 @@ def test_names_and_order_of_blocks_do_not_matter(blocks, task_text):
         assert [sp.simplify(gap) for gap in gaps] == [0, 0]
     risks = [population_risk(s.task, s.model).on_manifold for s in (plain, other)]
     assert risks[1] == risks[0].xreplace(renamed)
-    entropies = [derive_bayes(task_text, s.model) for s in (plain, other)]
+    entropies = [derive_bayes(task_text, model=s.model) for s in (plain, other)]
     assert entropies[1].risk == entropies[0].risk.xreplace(renamed)
+    modules = [generate(derive_bayes(task_text, 2, s.model)).load() for s in (plain, other)]
+    assert modules[0].solve(3.0, 2.0, 0.3, tol=1e-4) == modules[1].solve(3.0, 2.0, 0.3, tol=1e-4)
 
 
 @pytest.mark.parametrize("text, tol", [("softmax", 1e-9), pytest.param("relu", 1e-2, marks=pytest.mark.full)])
@@ -156,7 +158,7 @@ def test_a_scaled_risk_is_scaled_at_every_level():
     tripled = Model(risk=3 * (Y - F) ** 2)
     for plain, scaled in (
         (population_risk(task("max")).on_manifold, population_risk(task("max"), tripled).on_manifold),
-        (derive_bayes("spiked").risk, derive_bayes("spiked", tripled).risk),
+        (derive_bayes("spiked").risk, derive_bayes("spiked", model=tripled).risk),
     ):
         assert sp.expand(scaled - 3 * plain) == 0
     assert sp.expand(tripled.noise_risk() - 3 * NOISE**2) == 0
