@@ -13,7 +13,7 @@ from dataclasses import replace
 import sympy as sp
 
 from replicode.codegen.contract import declared
-from replicode.codegen.ir import IR_VERSION, Function, Level, ModuleIR, Provenance, Returned, Vector
+from replicode.codegen.ir import IR_VERSION, Function, Level, Matrix, ModuleIR, Provenance, Returned, Vector
 from replicode.codegen.link import parts_text
 from replicode.codegen.lower.module import EMITTER_VERSION
 from replicode.theory.bayes import BayesSystem, entropy_of
@@ -75,9 +75,10 @@ def _declared_names(returned: Returned, model: Model) -> Returned:
         return tuple(_declared_names(r, model) for r in returned)
     if isinstance(returned, Vector):
         return Vector(tuple(_declared_names(r, model) for r in returned.entries))
+    if returned is None or isinstance(returned, Matrix):
+        return returned
     known = DEFAULT_MODEL
-    names = model.scores.renaming(known.scores) | model.values.renaming(known.values)
-    return None if returned is None else returned.xreplace(names)
+    return returned.xreplace(model.scores.renaming(known.scores) | model.values.renaming(known.values))
 
 
 def _scalar_functions(system: BayesSystem) -> tuple[Function, ...]:
