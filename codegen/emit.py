@@ -108,6 +108,8 @@ class GeneratedModule:
 @budget("generating the module")
 def generate(system: SaddleSystem) -> GeneratedModule:
     """Emit the module of a derived system."""
+    if not isinstance(system, SaddleSystem):
+        raise InputError("system", system, "what `derive` returns")
     if system.lengths is None:
         raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
     if not system.activation.expr.has(X):
