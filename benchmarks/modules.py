@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.codegen.fast import c_source, compiled
 from replicode.codegen.loading import load_source
 from replicode.codegen.native import accelerated

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import table
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.theory.saddle import derive
 from replicode.validation.discrepancy import Row, figure, scan
 from replicode.validation.experiment import streams

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.timing import table
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.theory.saddle import derive
 
 POINT = ["--tokens", "2", "--alpha", "4", "--nu", "2", "--noise", "0.3"]

@@ -1,20 +1,23 @@
 """The typed intermediate representation handed from lowering to the emitters.
 
-A `Kernel` is a straight-line program over per-sample values of two shapes: scalars (one number per sample) and token
-vectors (L numbers per sample). Statements are in order of evaluation; a statement of kind `sum` or `max` reduces a
-token expression to a scalar.
+A `ModuleIR` holds all that is derived of one system: the kernels of every length, and the functions of order
+parameters, fields and overlaps, each with its typed inputs, its equations and its outputs. A `Kernel` is a
+straight-line program over per-sample values of two shapes: scalars (one number per sample) and token vectors (L numbers
+per sample). Statements are in order of evaluation; a statement of kind `sum` or `max` reduces a token expression to a
+scalar. To emit a function one needs its IR and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import sympy as sp
 
 from replicode.theory.tokens import Definition, OuterProducts
 
-IR_VERSION = 1
+IR_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,196 @@ def rebuilt(output: Output, expressions: Iterable[sp.Expr]) -> Output:
         pairs = tuple(zip(items[1::2], items[2::2], strict=True))
         return replace(output, value=OuterProducts(items[0], pairs))
     return replace(output, value=items[0])
+
+
+Assigned: TypeAlias = tuple[sp.Symbol, sp.Expr]
+Entries: TypeAlias = Any  # an expression, one per token, or rows of expressions; SymPy's are untyped
+
+
+@dataclass(frozen=True)
+class StraightLine:
+    """Assignments in order, and by name each output: an expression, one per token, or rows of a matrix."""
+
+    assignments: tuple[Assigned, ...]
+    outputs: Mapping[str, Entries]
+
+
+@dataclass(frozen=True)
+class LengthIR:
+    """The kernels of sequences of one length, which `share` of all have; `expansion` also with its tokens written out.
+
+    `first` is the token from which on `expansion` has slopes and curvatures: that of the token before is known from the
+    others where the scores' sum does not matter. `suffix` tells its functions from those of other lengths.
+    """
+
+    tokens: int
+    share: float
+    suffix: str
+    first: int
+    kernels: tuple[Kernel, ...]
+    expansion: StraightLine | None
+    row_sum: Function
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input of a function with its type in the emitted module."""
+
+    name: str
+    type: str
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a function takes and returns, as the run-time calls it."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    returns: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """The entries of a vector by name."""
+
+    source: str
+    symbols: tuple[sp.Symbol, ...]
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows of an array by name: that of the hidden token, if it has one, and those of the idle ones."""
+
+    source: str
+    hidden: sp.Symbol | None
+    idle: sp.Symbol
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of a matrix."""
+
+    source: str
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class OverTokens:
+    """hidden + sum over the idle tokens of idle; where weights are given, summed with them over all samples."""
+
+    hidden: sp.Expr
+    idle: sp.Expr
+    weights: str | None = None
+
+
+@dataclass(frozen=True)
+class TokenRows:
+    """One row per token, of the shape of `like`: that of the hidden one first."""
+
+    like: str
+    hidden: sp.Expr
+    idle: sp.Expr
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A field in a product: its array, and whether it is that of the idle tokens."""
+
+    array: str
+    idle: bool
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The weighted sum of a product of fields over all samples, and over the idle tokens if they are idle."""
+
+    factors: tuple[Factor, ...]
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is summed over the idle tokens."""
+        return any(f.idle for f in self.factors)
+
+
+Value: TypeAlias = sp.Expr | Entry | OverTokens | TokenRows | Moment
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """target := value, with the equation it stands for where that says more; a target may be an entry of a matrix."""
+
+    target: sp.Symbol | tuple[Entry, ...]
+    value: Value
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Vector:
+    """An array of expressions; `notes` say what each of them is."""
+
+    entries: tuple[sp.Expr, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix of expressions by rows; `notes` say what each row is."""
+
+    rows: tuple[tuple[sp.Expr, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+Returned: TypeAlias = sp.Expr | Vector | Matrix | tuple[Any, ...] | None
+
+
+@dataclass(frozen=True)
+class Function:
+    """A derived function: how its arguments are named, its equations in order, and what it returns.
+
+    `shaped_like` names an argument whose shape the result has even where no equation depends on it.
+    """
+
+    signature: Signature
+    names: tuple[Unpacked | Split, ...]
+    assignments: tuple[Assignment, ...]
+    returned: Returned
+    shaped_like: str | None = None
+    zeros: tuple[str, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the module."""
+        return self.signature.name
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a module says of itself, in words and equations."""
+
+    name: str
+    activation: str
+    task: str
+    tokens: str
+    signature: str
+    operations: Mapping[str, int]
+    free_energy: str
+    equations: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ModuleIR:
+    """Everything that is emitted for one system.
+
+    `constants` are its flags and tables by name, `choices` say which part of the run-time stands at each of its seams.
+    """
+
+    provenance: Provenance
+    parameters: tuple[str, ...]
+    constants: Mapping[str, Any]
+    lengths: tuple[LengthIR, ...]
+    moments: tuple[Moment, ...]
+    functions: tuple[Function, ...]
+    choices: Mapping[str, str]

@@ -1,7 +1,7 @@
 """Compiled kernels behind a loaded NumPy module: the same functions and the same contract, looped over samples in C.
 
-`accelerated` replaces the kernels, Newton's method of the prox and the block sums of the prox-free route in a module's
-namespace; all that decides what is computed stays the module's own.
+`accelerated` puts compiled kernels, Newton's method of the prox and the sums of the prox-free route into a module's
+table of kernels; all that decides what is computed stays the module's own.
 """
 
 from __future__ import annotations
@@ -100,12 +100,8 @@ def accelerated(module: Any, library: bytes) -> Any:
         name: _kernel(getattr(loops, name), getattr(kernel, name), kernel.tokens, ranks)
         for name, ranks in _OUTPUTS.items()
     }
-    vars(module).update(replaced)
-    module.KERNELS = (kernel._replace(**replaced),)
-    module.Setting.__new__.__defaults__ = module.KERNELS
-    module._prox_block = _prox_block(loops.prox_block, module)
-    if not module.WEIGHTED:
-        module.ProxFreeChannel._total = _total(loops.prox_free, module)
+    sums = _node_sums(loops.prox_free, module) if module.LOCATION == "gaussian" else None
+    module.KERNELS = (kernel._replace(**replaced, newton=_newton(loops.prox_block, module), node_sums=sums),)
     return module
 
 
@@ -138,7 +134,7 @@ def _kernel(loop: Any, original: Callable[..., Any], tokens: int, ranks: tuple[i
     return kernel
 
 
-def _prox_block(loop: Any, module: ModuleType) -> Callable[..., int]:
+def _newton(loop: Any, module: ModuleType) -> Callable[..., int]:
     loop.restype = ctypes.c_long
     how = _Newton(
         module.NEWTON_STEPS,
@@ -163,7 +159,7 @@ def _prox_block(loop: Any, module: ModuleType) -> Callable[..., int]:
     return prox_block
 
 
-def _total(loop: Any, module: ModuleType) -> Callable[..., Array]:
+def _node_sums(loop: Any, module: ModuleType) -> Callable[..., Array]:
     loop.restype = None
 
     def total(channel: Any, order: Array, frame: Any) -> Array:
@@ -173,7 +169,8 @@ def _total(loop: Any, module: ModuleType) -> Callable[..., Array]:
         arrays = [_plain(a) for a in (*given, law.value_factor, frame.pull, law.score_factor, params)]
         score, value = module.dimensions(channel.setting)
         size = channel.weights.size
-        what = _ProxFree(size, size, *_pointers(arrays), order[2], order[5], channel._volume(), score, value)
+        V = order[module.V_K], order[module.V_V]
+        what = _ProxFree(size, size, *_pointers(arrays), *V, channel._volume(), score, value)
         sums = np.empty(module.MOMENTS + 4)
         loop(ctypes.byref(what), *_pointers([sums]))
         return sums

@@ -16,9 +16,16 @@ from typing import NamedTuple
 
 import sympy as sp
 
-from replicode.codegen.ir import Kernel, Output
-from replicode.codegen.lower import field_outputs, gain_definition, kernel_of, parameter_symbol, shorter, stable_form
-from replicode.codegen.unrolled import Lines, StraightLine, row_symbol, unrolled
+from replicode.codegen.ir import Kernel, Output, StraightLine
+from replicode.codegen.lower.kernels import (
+    field_outputs,
+    gain_definition,
+    kernel_of,
+    parameter_symbol,
+    shorter,
+    stable_form,
+)
+from replicode.codegen.unrolled import Lines, row_symbol, unrolled
 from replicode.theory.activation import Activation
 from replicode.theory.channel import N, U
 from replicode.theory.nodes import W

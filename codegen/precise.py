@@ -20,15 +20,15 @@ import numpy as np
 import sympy as sp
 from mpmath import mpf
 
-from replicode.codegen.lower import lower, parameter_symbol
+from replicode.codegen.emit.mpmath import mpmath_function
+from replicode.codegen.ir import Moment
+from replicode.codegen.lower import equations, lower, parameter_symbol
 from replicode.codegen.precise_kernel import Number, Numbers, Outers, Program, double_arrays
 from replicode.codegen.runtime.linear import weighted_sum
 from replicode.theory.errors import Refusal
-from replicode.theory.gaussian import FieldLaw
-from replicode.theory.model import ALPHA, NOISE, NU, Model, Y
-from replicode.theory.nodes import L
-from replicode.theory.population import A, B, population_risk
-from replicode.theory.saddle import SaddleSystem, envelope_of, rate_symbol
+from replicode.theory.model import NOISE, Model, Y
+from replicode.theory.population import population_risk
+from replicode.theory.saddle import SaddleSystem
 
 LARGEST_DIMENSION = 3
 LARGEST_NODES = 2_000_000
@@ -153,47 +153,35 @@ class PreciseSystem:
             raise ValueError("a number of tokens is needed")
         self.system, self.numbers, self.tokens = system, numbers, system.tokens
         self.kernels = {k.name: k for k in lower(system).kernels}
-        self.moments, self.coefficients = _moments(system)
+        self.moments = equations.channel_moments(system)
 
     @cached_property
     def _closed(self) -> dict[str, Callable[..., Any]]:
         """The maps that need no integral."""
-        system, model = self.system, self.system.model
-        order, conjugates, rates = model.order_parameters, model.conjugates, map(rate_symbol, model.order_parameters)
-        lambdas = [model.scores.strength, model.values.strength]
-        envelope = sp.Symbol("envelope", real=True)
-        energy = system.free_energy.xreplace({envelope_of(model): envelope})
-        risk = population_risk(system.task, model)
-        names = [sp.Symbol(p, real=True) for p in system.activation.parameters]
-        row_sum = system.properties.row_sum
-        total = sp.S.Zero if row_sum is None else row_sum.xreplace({L: sp.Integer(self.tokens)})
-        tables: dict[str, tuple[list[sp.Symbol], Any]] = {
-            "coefficients": ([*order, NU, NOISE], self.coefficients),
-            "conjugates": ([*rates, ALPHA], [*system.conjugate_update.values()]),
-            "prior": ([*conjugates, *lambdas], [system.prior_update[t] for t in order]),
-            "energy": ([*order, *conjugates, ALPHA, *lambdas, envelope], energy),
-            "risk": ([model.values.m, model.values.q, NOISE, A, B], risk.on_manifold),
-            "hidden": ([*order, NU, NOISE], _law_entries(system.hidden_law)),
-            "idle": ([*order, NU, NOISE], _law_entries(system.idle_law)),
-            "row_sum": (names, total),
-        }
-        return {name: sp.lambdify(symbols, expr, modules="mpmath") for name, (symbols, expr) in tables.items()}
+        system = self.system
+        functions = [
+            *equations.laws(system),
+            equations.moment_functions(system, self.moments)[1],
+            *equations.saddle_maps(system),
+            equations.population_functions(population_risk(system.task, system.model), False)[0],
+            equations.row_sum(system, self.tokens),
+        ]
+        return {f.name: mpmath_function(f) for f in functions}
 
     def frame(self, order: Vector, at: Physics) -> Frame:
         """Factor the fields' covariance; along an invariance of M the fields are replaced by their conditional mean."""
         count = self.tokens
-        mean, hidden = self._closed["hidden"](*order, at.nu, at.noise)
-        _, idle = self._closed["idle"](*order, at.nu, at.noise)
+        mean, hidden = self._closed["hidden_law"](order, at.nu, at.noise)
+        _, idle = self._closed["idle_law"](order, at.nu, at.noise)
         score = mpmath.diag([hidden[0][0]] + [idle[0][0]] * (count - 1))
         value = mpmath.diag([hidden[1][1]] + [idle[1][1]] * (count - 1) + [hidden[2][2]])
         value[0, count] = value[count, 0] = hidden[1][2]
-        row_sum = self.system.properties.row_sum
-        total = mpf(self._closed["row_sum"](*(at.parameters[p] for p in self.system.activation.parameters)))
+        total = self._closed["row_sum"]([at.parameters[p] for p in self.system.activation.parameters])
         shift = self.system.properties.shift_invariant
         means = [mpf(mean[0])] + [mpf(0)] * (count - 1)
         try:
             factor = reduced_factor(score, [mpf(1)] * count if shift else None)
-            values = reduced_factor(value, None if row_sum is None else [mpf(1)] * count + [total])
+            values = reduced_factor(value, None if total is None else [mpf(1)] * count + [mpf(total)])
         except ValueError:
             raise Refusal("digits: the law of the fields is degenerate at this saddle point") from None
         return Frame(means, factor, _centred(means, shift), _centred_columns(factor, shift), values)
@@ -217,10 +205,11 @@ class PreciseSystem:
         exponent = p.dot([tau, *v], [tau, *v])
         half = p.assigned(f"{exponent} / -2", exponent)
         weight = p.product_of([p.assigned(f"exp({half})", half), determinant, "pairs"])
-        w_chi = self._scores(p, "mean", "factor", tau)
+        d_chi = [p.product_of([f"factor{l}", tau]) if score else "0" for l in range(self.tokens)]
         g_chi = [p.assigned(f"-{s}", s) if score else "0" for s in at["slope"]]
         g_z = [p.product_of([at["gain"], s]) for s in at["sigmas"]]
-        parts = [self._moment(p, kind, m, (w_chi, w_z, g_chi, g_z, y)) for kind, m in self.moments]
+        arrays = {"d_chi": d_chi, "w_z": w_z, "g_chi": g_chi, "g_z": g_z, "y": [y] * self.tokens}
+        parts = [self._moment(p, moment, arrays) for moment in self.moments.moments.values()]
         parts += [p.dot(g_chi, g_chi), at["value"], at["residual_loss"]]
         return p.loop([weight, *(p.product_of([weight, part]) for part in parts)], self.numbers.functions)
 
@@ -239,14 +228,10 @@ class PreciseSystem:
         tau = p.sum_of([u, p.product_of([rate, p.dot(span, slope)])])
         return tau, p.sum_of(["1", p.product_of([rate, p.bilinear(curvature, span, span)])])
 
-    def _moment(self, p: Program, kind: str, monomial: sp.Expr, fields: tuple[Any, ...]) -> str:
-        """A monomial in the fields of the hidden token, or summed over the idle ones."""
-        *rows, y = fields
-        model, hidden = self.system.model, kind == "hidden"
-        token, places = (model.hidden, range(1)) if hidden else (model.idle, range(1, self.tokens))
-        symbols = (*token.w.values(), *token.g.values())
-        terms = [p.value(monomial, {s: row[l] for s, row in zip(symbols, rows, strict=True)} | {Y: y}) for l in places]
-        return p.sum_of(terms)
+    def _moment(self, p: Program, moment: Moment, arrays: Mapping[str, Sequence[str]]) -> str:
+        """A product of fields of the hidden token, or summed over the idle ones."""
+        places = range(1, self.tokens) if moment.idle else range(1)
+        return p.sum_of([p.product_of([arrays[f.array][l] for f in moment.factors]) for l in places])
 
     @property
     def dimensions(self) -> tuple[int, int]:
@@ -291,8 +276,7 @@ class PreciseSystem:
         """All averages at these order parameters on the nodes of a grid."""
         sums = self.sums(order, at, grid, self.nodes(grid))
         mass, *moments, strain, loss, train = (grid.cell * self.numbers.read(s) for s in sums)
-        coefficients = self._closed["coefficients"](*order, at.nu, at.noise)
-        rates = [mpmath.fsum(c * m for c, m in zip(row, moments)) for row in coefficients]
+        rates = self._closed["rates_from_moments"](order, at.nu, at.noise, moments)
         V_k = order[self.system.model.index(self.system.model.scores.V)]
         return Averages(rates, V_k * strain / 2 + loss, train, mass)
 
@@ -302,16 +286,16 @@ class PreciseSystem:
 
     def conjugates(self, averages: Averages, at: Physics) -> Vector:
         """The conjugates at which f is stationary in m, q, V."""
-        return [mpf(c) for c in self._closed["conjugates"](*averages.rates, at.alpha)]
+        return [mpf(c) for c in self._closed["conjugates_from_rates"](averages.rates, at.alpha)]
 
     def image(self, conjugates: Vector, at: Physics) -> Vector:
         """The order parameters at which f is stationary in the conjugates."""
-        return [mpf(t) for t in self._closed["prior"](*conjugates, at.lambda_k, at.lambda_v)]
+        return [mpf(t) for t in self._closed["prior_update"](conjugates, at.lambda_k, at.lambda_v)]
 
     def energy(self, order: Vector, conjugates: Vector, at: Physics, envelope: mpf) -> mpf:
         """The free energy, given E[M]."""
         lambdas = (at.lambda_k, at.lambda_v)
-        return mpf(self._closed["energy"](*order, *conjugates, at.alpha, *lambdas, envelope))
+        return mpf(self._closed["free_energy_value"](order, conjugates, at.alpha, *lambdas, envelope))
 
     @cached_property
     def _sigma_moments(self) -> Callable[..., list[Number]]:
@@ -341,13 +325,9 @@ class PreciseSystem:
             if before and max(abs(a - b) for a, b in zip(now, before)) < mpf(10) ** (-digits - 1):
                 values = self.system.model.values
                 m_v, q_v = (order[self.system.model.index(s)] for s in (values.m, values.q))
-                return mpf(self._closed["risk"](m_v, q_v, at.noise, *now))
+                return mpf(self._closed["risk_on_manifold"](m_v, q_v, at.noise, *now))
             before = now
         raise Refusal(f"digits: the population averages do not settle to {digits} digits")
-
-
-def _law_entries(law: FieldLaw) -> tuple[list[sp.Expr], list[list[sp.Expr]]]:
-    return list(law.mean), law.covariance.tolist()
 
 
 def _centred(values: Vector, shift: bool) -> Vector:
@@ -359,21 +339,6 @@ def _centred(values: Vector, shift: bool) -> Vector:
 def _centred_columns(rows: list[Vector], shift: bool) -> list[Vector]:
     columns = [_centred(list(column), shift) for column in zip(*rows)]
     return [list(row) for row in zip(*columns)] if columns else [[] for _ in rows]
-
-
-def _moments(system: SaddleSystem) -> tuple[list[tuple[str, sp.Expr]], list[list[sp.Expr]]]:
-    """The monomials in the fields that all the rates are made of, and their coefficients rate by rate."""
-    found: dict[tuple[str, sp.Expr], list[sp.Expr]] = {}
-    model = system.model
-    for row, theta in enumerate(model.order_parameters):
-        average = system.channel[theta]
-        for kind, token, expr in (("hidden", model.hidden, average.hidden), ("idle", model.idle, average.idle)):
-            fields = [*token.w.values(), *token.g.values(), Y]
-            for powers, coefficient in sp.Poly(expr, *fields).terms():
-                monomial = sp.Mul(*(f**n for f, n in zip(fields, powers)))
-                found.setdefault((kind, monomial), [sp.S.Zero] * len(model.order_parameters))[row] += coefficient
-    kept = {key: column for key, column in found.items() if any(c != 0 for c in column)}
-    return list(kept), [list(row) for row in zip(*kept.values())]
 
 
 class DoubleSystem(PreciseSystem):
@@ -634,7 +599,7 @@ def check_dimension(module: ModuleType, parameters: Mapping[str, Any]) -> int:
     """The dimension of the prox-free integral, refused where it is too large for lattices of many digits."""
     if hasattr(module, "kink_points"):
         raise Refusal("digits: more than 12 are computed for smooth activations only, and this one has kinks")
-    if module.WEIGHTED or len(module.KERNELS) > 1:
+    if module.LOCATION != "gaussian" or len(module.KERNELS) > 1:
         raise Refusal(
             "digits: more than 12 are computed for one length and a weight that leaves the scores Gaussian only"
         )

@@ -7,27 +7,14 @@ copies are propagated and what no output needs is dropped. The emitters print it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import sympy as sp
 
-from replicode.codegen.ir import Kernel, Output
+from replicode.codegen.ir import Assigned, Entries, Kernel, Output, StraightLine
 from replicode.theory.tokens import Definition, OuterProducts
 
 UNROLLED_TOKENS = 4
 LARGEST_LEAD = 700  # of an exponent over another's: exp of it is finite, and the other's share below rounding
-
-Assignment: TypeAlias = tuple[sp.Symbol, sp.Expr]
-Value: TypeAlias = Any  # an expression, one per token, or rows of expressions; SymPy's are untyped
-
-
-@dataclass(frozen=True)
-class StraightLine:
-    """Assignments in order, and by name each output: an expression, one per token, or rows of a matrix."""
-
-    assignments: tuple[Assignment, ...]
-    outputs: Mapping[str, Value]
 
 
 def row_symbol(symbol: sp.Symbol, token: int) -> sp.Symbol:
@@ -35,7 +22,7 @@ def row_symbol(symbol: sp.Symbol, token: int) -> sp.Symbol:
     return sp.Symbol(f"{symbol.name}_{token}", **symbol.assumptions0)
 
 
-def flattened(value: Value) -> list[sp.Expr]:
+def flattened(value: Entries) -> list[sp.Expr]:
     """All expressions in an output."""
     return [e for part in value for e in flattened(part)] if isinstance(value, tuple) else [value]
 
@@ -43,7 +30,7 @@ def flattened(value: Value) -> list[sp.Expr]:
 class Lines:
     """Assignments being written: numbers and names are copied on, signs taken on to where a name is used."""
 
-    def __init__(self, assignments: Iterable[Assignment] = ()) -> None:
+    def __init__(self, assignments: Iterable[Assigned] = ()) -> None:
         self.assignments = list(assignments)
         self.copies: dict[sp.Symbol, sp.Expr] = {}
 
@@ -70,7 +57,7 @@ class Lines:
         else:
             self.assignments.append((symbol, size))
 
-    def program(self, outputs: Mapping[str, Value]) -> StraightLine:
+    def program(self, outputs: Mapping[str, Entries]) -> StraightLine:
         """What the outputs need, common parts named."""
         settled = {name: _mapped(self.known, value) for name, value in outputs.items()}
         kept, reduced = _shared(_needed(self.assignments, settled), settled)
@@ -78,8 +65,8 @@ class Lines:
 
 
 def _shared(
-    assignments: tuple[Assignment, ...], outputs: Mapping[str, Value]
-) -> tuple[tuple[Assignment, ...], Mapping[str, Value]]:
+    assignments: tuple[Assigned, ...], outputs: Mapping[str, Entries]
+) -> tuple[tuple[Assigned, ...], Mapping[str, Entries]]:
     """Common subexpressions that writing out the tokens has brought about, each before its first use."""
     symbols = [s for s, _ in assignments]
     if len(set(symbols)) < len(symbols):
@@ -93,10 +80,10 @@ def _shared(
     return _ordered([*body, *((s, e.xreplace(signs)) for s, e in found if s not in signs)]), settled
 
 
-def _ordered(assignments: list[Assignment]) -> tuple[Assignment, ...]:
+def _ordered(assignments: list[Assigned]) -> tuple[Assigned, ...]:
     """Each after all that it uses."""
     waiting = dict(assignments)
-    found: list[Assignment] = []
+    found: list[Assigned] = []
 
     def place(symbol: sp.Symbol) -> None:
         expr = waiting.pop(symbol)
@@ -111,7 +98,7 @@ def _ordered(assignments: list[Assignment]) -> tuple[Assignment, ...]:
     return tuple(found)
 
 
-def _mapped(function: Callable[[sp.Expr], sp.Expr], value: Value) -> Value:
+def _mapped(function: Callable[[sp.Expr], sp.Expr], value: Entries) -> Entries:
     return tuple(_mapped(function, part) for part in value) if isinstance(value, tuple) else function(value)
 
 
@@ -160,11 +147,11 @@ def _free_shift(kernel: Kernel) -> sp.Symbol | None:
     return shifts[0] if len(others) == len(normalised) == 2 else None
 
 
-def _inverted(assignments: tuple[Assignment, ...]) -> tuple[Assignment, ...]:
+def _inverted(assignments: tuple[Assigned, ...]) -> tuple[Assigned, ...]:
     """A name that is divided by more than once is inverted once."""
     divided = [p for _, e in assignments for p in e.atoms(sp.Pow) if p.base.is_Symbol and p.exp == -1]
     inverses = {p: sp.Symbol(f"inverse_{p.base.name}", real=True) for p in divided if divided.count(p) > 1}
-    found: list[Assignment] = []
+    found: list[Assigned] = []
     for symbol, expr in assignments:
         found.append((symbol, expr.xreplace(inverses)))
         found += [(inverse, p) for p, inverse in inverses.items() if p.base == symbol]
@@ -174,7 +161,7 @@ def _inverted(assignments: tuple[Assignment, ...]) -> tuple[Assignment, ...]:
 _TOKENWISE = ("slope", "sigmas")
 
 
-def _plain(kernel: Kernel, value: Value, name: str) -> Value:
+def _plain(kernel: Kernel, value: Entries, name: str) -> Entries:
     """An output that does not differ from token to token is one expression."""
     output = next(o for o in kernel.outputs if o.name == name)
     if isinstance(output.value, OuterProducts) or kernel.is_token(output.value):
@@ -188,7 +175,7 @@ def _reduced(statement: Definition, entries: list[sp.Expr]) -> sp.Expr:
     return sp.Max(*entries) if statement.kind == "max" else entries[0]
 
 
-def _entries(output: Output, at: Callable[[sp.Expr, int], sp.Expr], tokens: int, first: int) -> Value:
+def _entries(output: Output, at: Callable[[sp.Expr, int], sp.Expr], tokens: int, first: int) -> Entries:
     if not isinstance(output.value, OuterProducts):
         begin = first if output.name == "slope" else 0
         return tuple(at(output.value, token) for token in range(begin, tokens))
@@ -206,7 +193,7 @@ def _entries(output: Output, at: Callable[[sp.Expr, int], sp.Expr], tokens: int,
     )
 
 
-def _needed(assignments: list[Assignment], outputs: Mapping[str, Value]) -> tuple[Assignment, ...]:
+def _needed(assignments: list[Assigned], outputs: Mapping[str, Entries]) -> tuple[Assigned, ...]:
     """The assignments that some output depends on."""
     wanted = set().union(*[e.free_symbols for value in outputs.values() for e in flattened(value)])
     kept = []

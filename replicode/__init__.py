@@ -24,14 +24,14 @@ _HOMES = {
     "Refusal": "replicode.theory.errors",
     "ReplicodeError": "replicode.theory.errors",
     "Solution": "replicode.results",
-    "generate": "replicode.codegen.emit",
+    "generate": "replicode.codegen.compiler",
     "figure": "replicode.figures",
     **{verb: f"replicode.verbs.{verb}" for verb in ("derive", "check", "population", "bayes", "solve", "validate")},
 }
 __all__ = sorted([*_HOMES, "__version__"])
 
 if _TYPE_CHECKING:
-    from replicode.codegen.emit import generate as generate
+    from replicode.codegen.compiler import generate as generate
     from replicode.figures import figure as figure
     from replicode.results import Solution as Solution
     from replicode.theory.activation import Activation as Activation

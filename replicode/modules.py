@@ -74,7 +74,7 @@ def _payload(
 def _build(
     act: ActivationLike, task: str | Task, tokens: Lengths, given: Mapping[str, float] | None, model: Model | None
 ) -> dict[str, Any]:
-    from replicode.codegen.emit import generate
+    from replicode.codegen.compiler import generate
     from replicode.theory.activation import activation
     from replicode.theory.saddle import derive
 

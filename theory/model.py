@@ -278,12 +278,3 @@ def _square(expr: sp.Expr, name: str, why: str) -> sp.Expr:
 
 
 DEFAULT_MODEL = Model()
-
-BLOCKS = tuple(b.name for b in DEFAULT_MODEL.blocks)
-M = {b.name: b.m for b in DEFAULT_MODEL.blocks}
-Q = {b.name: b.q for b in DEFAULT_MODEL.blocks}
-V = {b.name: b.V for b in DEFAULT_MODEL.blocks}
-QH = {b.name: b.qh for b in DEFAULT_MODEL.blocks}
-LAMBDAS = {b.name: b.strength for b in DEFAULT_MODEL.blocks}
-ORDER_PARAMETERS = DEFAULT_MODEL.order_parameters
-CONJUGATES = DEFAULT_MODEL.conjugates

@@ -23,8 +23,6 @@ from replicode.theory.properties import properties
 from replicode.theory.saddle import Reduction, reductions
 from replicode.theory.task import Task, task
 
-CROSS_OVERLAPS = DEFAULT_MODEL.cross_overlaps
-
 CHI_EPS, CHI_IDLE = sp.Symbol("chi_eps", real=True), sp.Symbol("chi_l", real=True)
 SIGMA_EPS, SIGMA_IDLE = sp.Symbol("sigma_eps", real=True), sp.Symbol("sigma_l", real=True)
 _Z = sp.Symbol("z", real=True)

@@ -56,11 +56,6 @@ def envelope_of(model: Model) -> sp.Expr:
     return sp.Function("EM")(*model.order_parameters)
 
 
-ENVELOPE = envelope_of(DEFAULT_MODEL)
-HIDDEN, IDLE = DEFAULT_MODEL.hidden, DEFAULT_MODEL.idle
-conjugate_of = DEFAULT_MODEL.conjugate_of
-
-
 @dataclass(frozen=True)
 class ChannelAverage:
     """E[hidden + sum over the L - 1 idle tokens of idle]."""

@@ -14,7 +14,7 @@ from functools import cache
 
 import sympy as sp
 
-from replicode.theory.model import ALPHA, DEFAULT_MODEL, Model
+from replicode.theory.model import ALPHA, Model
 from replicode.theory.replica import BETA, CHANNEL_V, ReplicaMatrix, Step
 from replicode.theory.saddle import Reduction, SaddleSystem
 
@@ -49,15 +49,8 @@ def responses_of(model: Model) -> sp.ImmutableMatrix:
     )
 
 
-RESPONSES = {
-    (a.name, b.name): responses_of(DEFAULT_MODEL)[i, j]
-    for i, a in enumerate(DEFAULT_MODEL.blocks)
-    for j, b in enumerate(DEFAULT_MODEL.blocks)
-}
-
-
 @cache
-def stability_matrix(model: Model = DEFAULT_MODEL) -> sp.ImmutableMatrix:
+def stability_matrix(model: Model) -> sp.ImmutableMatrix:
     """T, from the vanishing of the replicon Hessian's determinant."""
     curvature = [sp.Symbol(f"p_{b.name}", positive=True) for b in model.blocks]
     squared = {p: replicon_of_prior(b.V / BETA) * BETA**2 for p, b in zip(curvature, model.blocks, strict=True)}

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.codegen.threads import one_thread
 from replicode.codegen.writing import write_picture
 from replicode.theory.activation import activation as activation_of

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.codegen.threads import one_thread
 from replicode.theory.saddle import derive
 from replicode.validation.experiment import streams

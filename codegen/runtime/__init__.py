@@ -1,5 +1,5 @@
-"""Run-time source that is inlined into every generated module, in the order of `replicode.codegen.emit.RUNTIME`.
+"""Run-time source, from which the linker (codegen/link.py) puts what a generated module needs into it.
 
-The files are ordinary modules, so that they are linted, typed and tested as such; `kernel` stands for what the emitter
-writes from the derived expressions.
+The files are ordinary modules: they import, are linted, typed and tested as such. `kernel` stands for what is derived,
+and a name that a part assigns a default to, such as ROUTES, is a seam at which the linker puts a system's choice.
 """

@@ -5,20 +5,29 @@ All evaluators have one interface: `averages(order)` for the saddle equations an
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from replicode.codegen.runtime.fields import Fields, dimensions, field_factor, fields
-from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, Array, channel_rates, conjugates_from_rates
+from replicode.codegen.runtime.kernel import (
+    SHIFT_INVARIANT,
+    V_K,
+    V_V,
+    VH_K,
+    Array,
+    channel_rates,
+    conjugates_from_rates,
+)
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored, weighted_sum
-from replicode.codegen.runtime.location import WEIGHTED, location_at, location_dimensions
+from replicode.codegen.runtime.location import location_dimensions, location_of
 from replicode.codegen.runtime.nodes import lattice, level_count
+from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.prox import block_size, global_prox, prox
 
-RATES = 6
 NOT_STATIONARY = 1e-4
 PROX_WORK = 8.0
 
@@ -94,13 +103,13 @@ def _integrands(order: Array, setting: Setting, at: Fields, chi: Array, slopes: 
     G = (prox - w)/V_k is minus the slope there, to more digits where V_k is small; but not at a minimum on a point
     where sigma is 0/0 and has no slope.
     """
-    value, slope, sigmas, gain, residual_loss = setting.kernel.gradient(chi, at.w_z, at.y, order[5], setting.params)
+    value, slope, sigmas, gain, residual_loss = setting.kernel.gradient(chi, at.w_z, at.y, order[V_V], setting.params)
     moved = chi - at.w_chi
     moved = moved - moved.mean(axis=0) if SHIFT_INVARIANT else moved  # G has nothing along the shift
-    still = np.abs(moved + order[2] * slope) <= NOT_STATIONARY * (1.0 + np.abs(moved))
-    g_chi, g_z = np.where(still, -slope, moved / order[2]), gain * sigmas
+    still = np.abs(moved + order[V_K] * slope) <= NOT_STATIONARY * (1.0 + np.abs(moved))
+    g_chi, g_z = np.where(still, -slope, moved / order[V_K]), gain * sigmas
     rates = channel_rates(order, setting.nu, setting.noise, *at, g_chi, g_z, *slopes)
-    envelope = 0.5 * order[2] * (g_chi * g_chi).sum(axis=0) + value
+    envelope = 0.5 * order[V_K] * (g_chi * g_chi).sum(axis=0) + value
     return np.stack([np.broadcast_to(r, at.y.shape) for r in (*rates, envelope, residual_loss)])
 
 
@@ -109,11 +118,11 @@ def _response_integrands(order: Array, setting: Setting, at: Fields, chi: Array)
 
     With A = (I + V_k H)^-1: kk = H A, kv = A C, vv = E - V_k C^T A C.
     """
-    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[5], setting.params)
-    lower, pivots = factor(add_identity(order[2] * h))
+    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[V_V], setting.params)
+    lower, pivots = factor(add_identity(order[V_K] * h))
     score = solve_factored(lower, pivots, h)
     mixed = solve_factored(lower, pivots, c)
-    value = e - order[2] * np.einsum("lin,ljn->ijn", c, mixed)
+    value = e - order[V_K] * np.einsum("lin,ljn->ijn", c, mixed)
     squares = [(block * block).sum(axis=(0, 1)) for block in (score, mixed, value)]
     return np.stack([*squares, np.einsum("iin->n", score)])
 
@@ -124,12 +133,10 @@ def _blocks(count: int, setting: Setting) -> Iterator[slice]:
         yield slice(begin, begin + size)
 
 
-class ProxChannel:
-    """Averages at nodes in w, the prox being followed from one call to the next; `search` looks for global minima."""
+class NodeChannel(ABC):
+    """Averages at nodes in w; how the prox is found, and what it gives there, is left to those that follow."""
 
     name = "prox"
-    slack = 0.1
-    cuts_folds = True
 
     def __init__(self, nodes: tuple[Array, Array], setting: Setting) -> None:
         self.zeta, self.weights = nodes
@@ -142,6 +149,63 @@ class ProxChannel:
     def work(self) -> float:
         """Steps of Newton's method at every node."""
         return float(PROX_WORK * self.setting.tokens * self.weights.size)
+
+    @abstractmethod
+    def _prox(self, at: Fields, V: tuple[float, float], search: bool) -> Array:
+        """Where the objective is least; `search` looks for global minima afresh."""
+
+    @abstractmethod
+    def _integrands(self, order: Array, at: Fields, chi: Array, slopes: tuple[Array, ...]) -> Array:
+        """The six rates, M and the residual's loss, sample by sample: (8, n)."""
+
+    @abstractmethod
+    def _responses(self, order: Array, at: Fields, chi: Array) -> Array:
+        """Squares of the blocks of d^2 M / dw^2 and the trace of the score block: (4, n)."""
+
+    def prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
+        """The fields at all nodes, and their prox."""
+        at = fields(field_factor(order, self.setting), self.zeta)
+        self.chi = self._prox(at, (float(order[V_K]), float(order[V_V])), search)
+        return at, self.chi
+
+    def averages(self, order: Array, search: bool = False) -> Averages:
+        """All averages at these order parameters."""
+        at, chi = self.prox_points(order, search)
+        total, mass = np.zeros(RATES + 2), 0.0
+        for b, weights, slopes in self._weighted(order, at):
+            total += weighted_sum(self._integrands(order, at.at(b), chi[:, b], slopes), weights)
+            mass += float(weights.sum())
+        failed, jumped = (count / self.weights.size for count in (self.failed, self.jumped))
+        total /= mass
+        return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), 1.0, 0.0, failed, jumped)
+
+    def _weighted(self, order: Array, at: Fields) -> Iterator[tuple[slice, Array, tuple[Array, ...]]]:
+        """Blocks with their weights, the hidden location's included, and the slopes of its logarithm."""
+        location = location_of(order, self.setting)
+        first = self.zeta.shape[0] - location_dimensions(self.setting)
+        for b in _blocks(self.weights.size, self.setting):
+            if location is None:
+                yield b, self.weights[b], ()
+            else:
+                here = location.at(at.w_chi[:, b], self.zeta[first:, b])
+                yield b, self.weights[b] * here.value, (here.slopes,)
+
+    def response(self, order: Array) -> Response:
+        """Second derivatives of M on the smooth part of the prox."""
+        at, chi = self.prox_points(order, False)
+        total, mass = np.zeros(4), 0.0
+        for b, weights, _ in self._weighted(order, at):
+            total += weighted_sum(self._responses(order, at.at(b), chi[:, b]), weights)
+            mass += float(weights.sum())
+        total /= mass
+        return Response(total[:3], float(total[3]))
+
+
+class ProxChannel(NodeChannel):
+    """The prox of a smooth loss, followed from one call to the next."""
+
+    slack = 0.1
+    cuts_folds = True
 
     @staticmethod
     def at_level(level: int, setting: Setting) -> ProxChannel:
@@ -160,47 +224,19 @@ class ProxChannel:
     def adapt(self, order: Array) -> None:
         """Nodes in w need no adapting."""
 
-    def _prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
-        at = fields(field_factor(order, self.setting), self.zeta)
-        V = (float(order[2]), float(order[5]))
+    def _prox(self, at: Fields, V: tuple[float, float], search: bool) -> Array:
         if self.chi is None or search:
             start = at.w_chi if self.chi is None else self.chi
-            self.chi, self.failed, self.jumped = global_prox(start, at, V, self.setting)
+            chi, self.failed, self.jumped = global_prox(start, at, V, self.setting)
         else:
-            self.chi, self.failed = prox(self.chi, at, V, self.setting)
-        return at, self.chi
+            chi, self.failed = prox(self.chi, at, V, self.setting)
+        return chi
 
-    def averages(self, order: Array, search: bool = False) -> Averages:
-        """All averages at these order parameters."""
-        at, chi = self._prox_points(order, search)
-        total, mass = np.zeros(RATES + 2), 0.0
-        for b, weights, slopes in self._weighted(order, at):
-            total += weighted_sum(_integrands(order, self.setting, at.at(b), chi[:, b], slopes), weights)
-            mass += float(weights.sum())
-        failed, jumped = (count / self.weights.size for count in (self.failed, self.jumped))
-        total /= mass
-        return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), 1.0, 0.0, failed, jumped)
+    def _integrands(self, order: Array, at: Fields, chi: Array, slopes: tuple[Array, ...]) -> Array:
+        return _integrands(order, self.setting, at, chi, slopes)
 
-    def _weighted(self, order: Array, at: Fields) -> Iterator[tuple[slice, Array, tuple[Array, ...]]]:
-        """Blocks with their weights, the hidden location's included, and the slopes of its logarithm."""
-        location = location_at(order, self.setting) if WEIGHTED else None
-        first = self.zeta.shape[0] - location_dimensions(self.setting)
-        for b in _blocks(self.weights.size, self.setting):
-            if location is None:
-                yield b, self.weights[b], ()
-            else:
-                here = location.at(at.w_chi[:, b], self.zeta[first:, b])
-                yield b, self.weights[b] * here.value, (here.slopes,)
-
-    def response(self, order: Array) -> Response:
-        """Second derivatives of M on the smooth part of the prox."""
-        at, chi = self._prox_points(order, False)
-        total, mass = np.zeros(4), 0.0
-        for b, weights, _ in self._weighted(order, at):
-            total += weighted_sum(_response_integrands(order, self.setting, at.at(b), chi[:, b]), weights)
-            mass += float(weights.sum())
-        total /= mass
-        return Response(total[:3], float(total[3]))
+    def _responses(self, order: Array, at: Fields, chi: Array) -> Array:
+        return _response_integrands(order, self.setting, at, chi)
 
 
 class Ensemble:
@@ -226,7 +262,7 @@ class Ensemble:
     def response(self, order: Array) -> Response:
         """The mean over the members; where the averages were not asked for they have no scatter."""
         found = [c.response(order) for c in self.channels]
-        stein = [conjugates_from_rates(m.rates, 1.0)[2] for m in self.members] or [0.0] * len(found)
+        stein = [conjugates_from_rates(m.rates, 1.0)[VH_K] for m in self.members] or [0.0] * len(found)
         gaps = [s - r.trace for s, r in zip(stein, found)]
         noise = float(np.std(gaps, ddof=1)) / np.sqrt(len(gaps))
         squares, trace = [r.squares for r in found], np.mean([r.trace for r in found])

@@ -6,12 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import Averages, ProxChannel, Response, node_dimensions
-from replicode.codegen.runtime.fields import dimensions
-from replicode.codegen.runtime.folds import FoldedChannel
+from replicode.codegen.runtime.channel import Averages, Response
 from replicode.codegen.runtime.inputs import (
-    CONJUGATE_NAMES,
-    ORDER_NAMES,
     check_number,
     check_physical,
     check_setting,
@@ -19,13 +15,17 @@ from replicode.codegen.runtime.inputs import (
     parameter_values,
     unknowns,
 )
-from replicode.codegen.runtime.kernel import Array, free_energy_gradient, free_energy_value
+from replicode.codegen.runtime.kernel import (
+    CONJUGATE_NAMES,
+    ORDER_NAMES,
+    Array,
+    free_energy_gradient,
+    free_energy_value,
+)
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed
-from replicode.codegen.runtime.nodes import lattice, sobol
-from replicode.codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, settings_of
-from replicode.codegen.runtime.proxfree import ProxFreeChannel, symmetries
-from replicode.codegen.runtime.states import FOLD_WEIGHT, NEGLIGIBLE_FOLD
+from replicode.codegen.runtime.population import _population_risk, settings_of
+from replicode.codegen.runtime.routes import ROUTES
 
 
 class _Fixed:
@@ -39,29 +39,11 @@ class _Fixed:
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages."""
-        return _averages_at(order, self.setting, self.nodes)
+        return ROUTES.averages(order, self.setting, self.nodes)
 
     def response(self, order: Array) -> Response:
         """Not asked for."""
         raise NotImplementedError
-
-
-def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
-    """Averages at a point that need not be a solution, on one fine set of nodes."""
-    dim = node_dimensions(setting)
-    if dim > LATTICE_DIMENSIONS:
-        return ProxChannel(sobol(dim, int(np.log2(count)), 0), setting).averages(order)
-    if dimensions(setting)[0]:
-        flips = symmetries(setting)
-        smooth = ProxFreeChannel(lattice(dim, count * 2.0 ** len(flips), 0, flips), setting)
-        smooth.adapt(order)
-        found = smooth.averages(order)
-        if FOLD_WEIGHT * (found.folded_mass + abs(found.mass - 1.0)) < NEGLIGIBLE_FOLD:
-            return found
-    if FoldedChannel.applies(setting):
-        level = max(0, round(np.log(count / 20_000.0) / np.log(3.0)))
-        return FoldedChannel(min(level, 2), setting).averages(order)
-    return ProxChannel(lattice(dim, min(count, 50_000.0), 0), setting).averages(order)
 
 
 def _evaluated(

@@ -5,14 +5,16 @@ Iterations run in coordinates (m, log(q - m^2), log V) of each block, in which e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import RATES, Averages, Channel
+from replicode.codegen.runtime.channel import Averages, Channel
 from replicode.codegen.runtime.hessian import second_rates
-from replicode.codegen.runtime.inputs import CONJUGATE_NAMES, ORDER_NAMES
 from replicode.codegen.runtime.kernel import (
+    CONJUGATE_NAMES,
+    ORDER_NAMES,
     Array,
     conjugates_from_rates,
     free_energy_gradient,
@@ -21,16 +23,17 @@ from replicode.codegen.runtime.kernel import (
     prior_update,
     train_loss_slopes,
 )
+from replicode.codegen.runtime.places import BLOCKS, RATES, by_block, ordered
 
 MEMORY = 6
 BESIDE = 0.03
 LARGEST_GROWTH = 4.0
 WORST_CONDITION = 1e12
 SMALLEST_SPREAD = 1e-12
-RUNAWAY = (200.0, 1e8, 1e8, 200.0, 1e8, 1e8)
+RUNAWAY = ordered(200.0, 1e8, 1e8)
 REPORTED = (*ORDER_NAMES, *CONJUGATE_NAMES, "train_loss", "energy")
 NOTICED_FOLD = 1e-6
-SCALES = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
+SCALES = ordered(1.0, 1.0, 0.0)
 
 
 class Problem(NamedTuple):
@@ -89,14 +92,14 @@ class Converged(NamedTuple):
 
 def to_free(order: Array) -> Array:
     """Physical order parameters as six unconstrained coordinates; a block that collapses on its mean stops in time."""
-    m, q, v = order.reshape(2, 3).T
-    return np.stack([m, np.log(np.maximum(q - m * m, SMALLEST_SPREAD)), np.log(v)], axis=1).ravel()
+    m, q, v = by_block(order)
+    return ordered(m, np.log(np.maximum(q - m * m, SMALLEST_SPREAD)), np.log(v))
 
 
 def from_free(free: Array) -> Array:
     """The order parameters of six unconstrained coordinates."""
-    m, spread, v = free.reshape(2, 3).T
-    return np.stack([m, m * m + np.exp(spread), np.exp(v)], axis=1).ravel()
+    m, spread, v = by_block(free)
+    return ordered(m, m * m + np.exp(spread), np.exp(v))
 
 
 def runaways(order: Array) -> list[str]:
@@ -117,10 +120,10 @@ def mapped(averages: Averages, order: Array, problem: Problem) -> Evaluation:
     """The image of known averages; V <= 0 is replaced by the largest growth allowed, q - m^2 kept off zero."""
     conjugates = conjugates_from_rates(averages.rates, problem.alpha)
     image = prior_update(conjugates, problem.lambda_k, problem.lambda_v)
-    for v in (2, 5):
+    for m, q, v in BLOCKS:
         if not 0.0 < image[v] <= LARGEST_GROWTH * order[v]:
             image[v] = LARGEST_GROWTH * order[v]
-        image[v - 1] = np.maximum(image[v - 1], image[v - 2] ** 2 + SMALLEST_SPREAD)
+        image[q] = np.maximum(image[q], image[m] ** 2 + SMALLEST_SPREAD)
     return Evaluation(order, image, conjugates, averages)
 
 
@@ -197,7 +200,7 @@ class Linearised(NamedTuple):
         return np.asarray((np.abs(self.newton) if self.bound is None else self.bound) @ np.abs(gap))
 
 
-def linearised(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
+def derived_or_differenced(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
     """Derivatives of the map and of the reported numbers: derived where the channel has second rates.
 
     Where folds weigh, few nodes tell neither them nor differences well: errors then get the larger of both.
@@ -231,17 +234,19 @@ def derived(second: Array, at: Evaluation, problem: Problem) -> Linearised:
 def free_slopes(order: Array) -> Array:
     """d order / d free."""
     slopes = np.zeros((RATES, RATES))
-    for i, (m, q, v) in zip((0, 3), order.reshape(2, 3)):
-        slopes[i : i + 3, i : i + 3] = [[1.0, 0.0, 0.0], [2.0 * m, q - m * m, 0.0], [0.0, 0.0, v]]
+    for block in BLOCKS:
+        m, q, v = (order[i] for i in block)
+        slopes[np.ix_(block, block)] = [[1.0, 0.0, 0.0], [2.0 * m, q - m * m, 0.0], [0.0, 0.0, v]]
     return slopes
 
 
 def image_slopes(image: Array) -> Array:
     """d free / d order; none for a block that has collapsed on its mean."""
     slopes = np.zeros((RATES, RATES))
-    for i, (m, q, v) in zip((0, 3), image.reshape(2, 3)):
+    for block in BLOCKS:
+        m, q, v = (image[i] for i in block)
         inverse = 1.0 / (q - m * m) if q - m * m > 2.0 * SMALLEST_SPREAD else 0.0
-        slopes[i : i + 3, i : i + 3] = [[1.0, 0.0, 0.0], [-2.0 * m * inverse, inverse, 0.0], [0.0, 0.0, 1.0 / v]]
+        slopes[np.ix_(block, block)] = [[1.0, 0.0, 0.0], [-2.0 * m * inverse, inverse, 0.0], [0.0, 0.0, 1.0 / v]]
     return slopes
 
 
@@ -257,6 +262,9 @@ def differenced(channel: Channel, at: Evaluation, problem: Problem) -> Linearise
         columns.append((to_free(now.image) - base) / step)
         slopes.append((reported(now, problem) - values) / step)
     return _inverted(np.stack(columns, axis=1), np.stack(slopes, axis=1))
+
+
+linearised: Callable[[Channel, Evaluation, Problem], Linearised] = derived_or_differenced
 
 
 def _inverted(rate: Array, slopes: Array) -> Linearised:

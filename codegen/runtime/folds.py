@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import RATES, Averages, Response, _integrands, _response_integrands
+from replicode.codegen.runtime.channel import Averages, Response, _integrands, _response_integrands
 from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
@@ -14,6 +14,7 @@ from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.location import location_dimensions
 from replicode.codegen.runtime.nodes import ball_lattice, lattice, lattice_size
 from replicode.codegen.runtime.onsets import LINE_REACH, Lines
+from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.proxfree import even_values, frame_at
 from replicode.codegen.runtime.rows import _Rows, row_blocks
 

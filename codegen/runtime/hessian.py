@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import RATES, Channel, ProxChannel, _blocks
+from replicode.codegen.runtime.channel import Channel, ProxChannel, _blocks
 from replicode.codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, field_law
-from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, SMOOTH_PATHS, Array, bending, displacements
+from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, V_K, V_V, Array, bending, displacements
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
-from replicode.codegen.runtime.mixture import Mixture
+from replicode.codegen.runtime.mixture import parts_of
+from replicode.codegen.runtime.places import BLOCKS, RATES
 from replicode.codegen.runtime.proxfree import ProxFreeChannel, _node_blocks
 
 Gains = tuple[Array, Array]
-SCORE, VALUE = slice(0, 3), slice(3, 6)
+SCORE, VALUE = BLOCKS
 
 
 def token_rows(like: Array, hidden: Array | float, idle: Array | float) -> Array:
@@ -30,19 +31,21 @@ def token_rows(like: Array, hidden: Array | float, idle: Array | float) -> Array
 
 def second_rates(channel: Channel, order: Array) -> Array | None:
     """The Hessian of E[M] on the nodes of a channel, or None where it is not derived, or jumps are looked for."""
-    if not SMOOTH_PATHS:
-        return None
-    if isinstance(channel, Mixture):
-        parts = [second_rates(c, order) for c in channel.channels]
-        found = [p for p in parts if p is not None]
-        return np.tensordot(channel.shares, found, 1) if len(found) == len(parts) else None
+    total = np.zeros((RATES, RATES))
+    for share, part in parts_of(channel):
+        second = _second_of_length(part, order)
+        if second is None or not np.isfinite(second).all():
+            return None
+        total += share * second
+    return total
+
+
+def _second_of_length(channel: Channel, order: Array) -> Array | None:
     if isinstance(channel, ProxFreeChannel):
-        total = _prox_free(channel, order)
-    elif isinstance(channel, ProxChannel) and not dimensions(channel.setting)[0]:
-        total = _without_scores(channel, order)
-    else:
-        return None
-    return total if np.isfinite(total).all() else None
+        return _prox_free(channel, order)
+    if isinstance(channel, ProxChannel) and not dimensions(channel.setting)[0]:
+        return _without_scores(channel, order)
+    return None
 
 
 def _prox_free(channel: ProxFreeChannel, order: Array) -> Array:
@@ -59,13 +62,13 @@ def _prox_free(channel: ProxFreeChannel, order: Array) -> Array:
 
 def _without_scores(channel: ProxChannel, order: Array) -> Array:
     """Where M does not see the scores the prox does not jump, and nodes in w do."""
-    at, chi = channel._prox_points(order, False)
+    at, chi = channel.prox_points(order, False)
     setting = channel.setting
     blind = blind_moves(order, setting, field_factor(order, setting))
     total = np.zeros((RATES, RATES))
     for b in _blocks(channel.weights.size, setting):
         here = at.at(b)
-        _, slope, sigmas, gain, _ = setting.kernel.gradient(chi[:, b], here.w_z, here.y, order[5], setting.params)
+        _, slope, sigmas, gain, _ = setting.kernel.gradient(chi[:, b], here.w_z, here.y, order[V_V], setting.params)
         total += second_sums(order, setting, here, chi[:, b], (-slope, gain * sigmas), channel.weights[b], blind)
     return np.asarray(total / channel.weights.sum())
 
@@ -107,20 +110,20 @@ def second_sums(
 
     With A = (I + V_k H)^-1, d^2 M has the blocks kk = A H, kv = A C, vv = E - V_k C^T A C.
     """
-    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[5], setting.params)
+    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[V_V], setting.params)
     score, value = (_widened(*pair) for pair in zip(_moves(order, setting, at, gains), blind, strict=True))
     split = score.shape[1]
     pulled = np.concatenate([_applied(h, score), _applied(c, value)], axis=1)
-    answer = solve_factored(*factor(add_identity(order[2] * h)), pulled)
+    answer = solve_factored(*factor(add_identity(order[V_K] * h)), pulled)
     across = _paired(score * weights, answer)
     within = _paired(value * weights, _applied(e, value))
-    within -= order[2] * _paired(pulled[:, split:] * weights, answer[:, split:])
+    within -= order[V_K] * _paired(pulled[:, split:] * weights, answer[:, split:])
     total = np.asarray(bending(order, setting.nu, setting.noise, weights, *at, *gains))
-    total[SCORE, SCORE] += _joined(across[:, :split])
-    total[VALUE, VALUE] += _joined(within)
-    mixed_block = across[:3, split : split + 3]
-    total[SCORE, VALUE] += mixed_block
-    total[VALUE, SCORE] += mixed_block.T
+    total[np.ix_(SCORE, SCORE)] += _joined(across[:, :split])
+    total[np.ix_(VALUE, VALUE)] += _joined(within)
+    mixed_block = across[: len(SCORE), split : split + len(VALUE)]
+    total[np.ix_(SCORE, VALUE)] += mixed_block
+    total[np.ix_(VALUE, SCORE)] += mixed_block.T
     return total
 
 

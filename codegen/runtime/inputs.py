@@ -7,12 +7,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from replicode.codegen.runtime.kernel import DEFAULTS, HARD_LIMIT, PARAMETERS, Array
+from replicode.codegen.runtime.kernel import DEFAULTS, HARD_LIMIT, ORDER_NAMES, PARAMETERS, Array
+from replicode.codegen.runtime.places import BLOCKS
 
-ORDER_NAMES = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
 LEAST, MOST = 1e-12, 1e12  # beyond these doubles have no digits left for what is asked
 MOST_NU, MOST_NOISE = 1e6, 1e4
-CONJUGATE_NAMES = ("mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")
 
 
 class ArgumentError(ValueError):
@@ -69,6 +68,8 @@ def unknowns(mapping: Mapping[str, float], names: tuple[str, ...]) -> Array:
 
 def check_physical(order: Array) -> None:
     """Raise ArgumentError unless m^2 < q and V > 0 in both blocks."""
-    for block, (m, q, v) in zip(("k", "v"), order.reshape(2, 3)):
-        check_number(f"q_{block}", float(q), f"a finite number above m_{block}^2 = {m * m:.6g}", q > m * m)
-        check_number(f"V_{block}", float(v), "a finite number above 0", v > 0)
+    for block in BLOCKS:
+        m_name, q_name, v_name = (ORDER_NAMES[i] for i in block)
+        m, q, v = (float(order[i]) for i in block)
+        check_number(q_name, q, f"a finite number above {m_name}^2 = {m * m:.6g}", q > m * m)
+        check_number(v_name, v, "a finite number above 0", v > 0)

@@ -1,51 +1,239 @@
-"""What the emitter supplies to the run-time: the derived expressions as NumPy functions.
+"""The seam between the run-time and what is derived: the linker puts the functions of a system in the place of these.
 
-Arrays have the tokens along axis 0 and the samples along axis 1; the hidden token is token 0. `order` is
-(m_k, q_k, V_k, m_v, q_v, V_v), `conjugates` is (mh_k, qh_k, Vh_k, mh_v, qh_v, Vh_v).
+Arrays have the tokens along axis 0 and the samples along axis 1; the hidden token is token 0. `order` is the vector of
+the order parameters, named by ORDER_NAMES, in which M_K is the place of m_k and so on; `conjugates` is that of the
+conjugates. What stands here is the theory of nothing at all: fields of unit variance, no loss and no rates. Signatures
+are those of the derived functions, except that the slopes of the location's weight, where it has one, are a last
+argument `s_chi`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from replicode.codegen.runtime.lengths import Kernel
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
-PARAMETERS: tuple[str, ...]
-DEFAULTS: dict[str, float]
-METADATA: dict[str, Any]
-KERNELS: tuple[Kernel, ...]
-SHIFT_INVARIANT: bool
-ELEMENTWISE: bool
-EVEN_LOSS: bool
-MOMENTS: int
-LOCATION: str
-HARD_LIMIT: int
-SMOOTH_PATHS: bool
-own_log_weight: Callable[[Array, float], Array]
-own_slope: Callable[[Array, float], Array]
-ranking_slope: Callable[[float], float]
-hidden_law: Callable[[Array, float, float], tuple[Array, Array]]
-idle_law: Callable[[Array], tuple[Array, Array]]
-channel_rates: Callable[..., tuple[Array, ...]]
-channel_moments: Callable[..., Array]
-rates_from_moments: Callable[[Array, float, float, Array], Array]
-conjugates_from_rates: Callable[[Array, float], Array]
-prior_update: Callable[[Array, float, float], Array]
-free_energy_value: Callable[[Array, Array, float, float, float, float], float]
-free_energy_gradient: Callable[[Array, Array, float, float, float, Array], Array]
-free_energy_hessian: Callable[[Array, Array, float, float, float, Array], Array]
-train_loss_slopes: Callable[[Array, Array, Array], Array]
-displacements: Callable[..., tuple[tuple[Array, ...], tuple[Array, ...]]]  # where SMOOTH_PATHS
-bending: Callable[..., Array]  # where SMOOTH_PATHS
-risk_on_manifold: Callable[[float, float, float, float, float], float]
-best_value_overlap: Callable[[float, float], float]
-stability_matrix: Callable[[Array, float, Array], Array]
-score_law: Callable[[float, float, float], tuple[float, float, float]]
-overlap_risk_terms: Callable[..., Array]
-kink_points: Callable[[Array], Array]  # of activations that have them
+METADATA: dict[str, Any] = {"activation": "", "task": ""}
+PARAMETERS: tuple[str, ...] = ()
+DEFAULTS: dict[str, float] = {}
+SHIFT_INVARIANT: bool = False
+ELEMENTWISE: bool = False
+EVEN_LOSS: bool = True
+MOMENTS: int = 0
+LOCATION: str = "gaussian"
+HARD_LIMIT: int = 0
+ORDER_NAMES: tuple[str, ...] = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
+CONJUGATE_NAMES: tuple[str, ...] = ("mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")
+M_K, Q_K, V_K, M_V, Q_V, V_V = (ORDER_NAMES.index(name) for name in ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v"))
+VH_K: int = CONJUGATE_NAMES.index("Vh_k")
+
+
+class Kernel(NamedTuple):
+    """The kernels of sequences of `tokens` tokens, which `share` of all sequences have.
+
+    `newton` and `node_sums` are compiled loops for those of `prox` and of the prox-free averages, where there are any.
+    """
+
+    tokens: int
+    share: float
+    row_sum: Callable[[Array], float | None]
+    sigma: Callable[[Array, Array], Array]
+    pullback: Callable[[Array, Array, Array], Array]
+    loss: Callable[[Array, Array, Array, float, Array], Array]
+    gradient: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array, Array, Array]]
+    hessian: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
+    expansion: Callable[[Array, Array, Array, float, Array], tuple[Any, ...]]
+    curvatures: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
+    newton: Callable[..., int] | None = None
+    node_sums: Callable[..., Array] | None = None
+
+
+def row_sum(params: Array) -> float | None:
+    """sum_l sigma_l, or None where it depends on the scores."""
+    return 0.0
+
+
+def sigma(x: Array, params: Array) -> Array:
+    """The activation."""
+    return np.zeros_like(x)
+
+
+def pullback(x: Array, w: Array, params: Array) -> Array:
+    """sum_l w_l d sigma_l / d x_j."""
+    return np.zeros_like(x)
+
+
+def loss(x: Array, w: Array, y: Array, V_v: float, params: Array) -> Array:
+    """The loss with z eliminated."""
+    return np.zeros_like(y)
+
+
+def gradient(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple[Array, Array, Array, Array, Array]:
+    """Loss, its slope in chi, sigma, the gain G_z = gain sigma, and the residual's own loss."""
+    return np.zeros_like(y), np.zeros_like(x), np.zeros_like(x), np.zeros_like(y), np.zeros_like(y)
+
+
+def hessian(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple[Array, Array, Array]:
+    """Loss, slope and Hessian in chi."""
+    return np.zeros_like(y), np.zeros_like(x), np.zeros((len(x), *x.shape))
+
+
+def expansion(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple[Any, ...]:
+    """All of `gradient` and the Hessian in chi, at once."""
+    return (*gradient(x, w, y, V_v, params), [np.zeros((len(x) - i, y.size)) for i in range(len(x))])
+
+
+def curvatures(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple[Array, Array, Array]:
+    """Second derivatives of the loss in (chi, chi), (chi, w_z), (w_z, w_z)."""
+    return np.zeros((len(x), *x.shape)), np.zeros((len(x), *x.shape)), np.zeros((len(x), *x.shape))
+
+
+KERNELS: tuple[Kernel, ...] = (
+    Kernel(1, 1.0, row_sum, sigma, pullback, loss, gradient, hessian, expansion, curvatures),
+)
+
+
+def own_log_weight(x: Array, nu: float) -> Array:
+    """The hidden token's own log-weight, where that is not in the law of the fields."""
+    return np.zeros_like(x)
+
+
+def own_slope(x: Array, nu: float) -> Array:
+    """Its slope in the score."""
+    return np.zeros_like(x)
+
+
+def ranking_slope(nu: float) -> float:
+    """The slope of a log-weight that is linear in the score."""
+    return 0.0
+
+
+def hidden_law(order: Array, nu: float, noise: float) -> tuple[Array, Array]:
+    """Mean and covariance of (w_chi, w_z, y) at the hidden token."""
+    return np.zeros(3), np.eye(3)
+
+
+def idle_law(order: Array, nu: float = 0.0, noise: float = 0.0) -> tuple[Array, Array]:
+    """Mean and covariance of (w_chi, w_z) at an idle token."""
+    return np.zeros(2), np.eye(2)
+
+
+def channel_rates(
+    order: Array, nu: float, noise: float, w_chi: Array, w_z: Array, y: Array, g_chi: Array, g_z: Array, *s_chi: Array
+) -> tuple[Array | float, ...]:
+    """Integrands of dE[M]/d(order parameters), by Price and Stein."""
+    return tuple(np.zeros_like(order))
+
+
+def channel_moments(
+    weights: Array,
+    d_chi: Array,
+    w_z: Array,
+    y: Array,
+    g_chi: Sequence[Array],
+    g_z: Sequence[Array],
+    *s_chi: Array,
+) -> Array:
+    """Weighted sums of products of the fields, given as rows; d_chi is w_chi less its mean."""
+    return np.zeros(MOMENTS)
+
+
+def rates_from_moments(order: Array, nu: float, noise: float, moments: Array) -> Array:
+    """Averages of `channel_rates`."""
+    return np.zeros_like(order)
+
+
+def conjugates_from_rates(rates: Array, alpha: float) -> Array:
+    """Conjugates at which f is stationary in m, q, V."""
+    return np.zeros_like(rates)
+
+
+def prior_update(conjugates: Array, lambda_k: float, lambda_v: float) -> Array:
+    """Order parameters at which f is stationary in the conjugates."""
+    return np.zeros_like(conjugates)
+
+
+def free_energy_value(
+    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, envelope: float
+) -> float:
+    """The free energy f, given E[M]."""
+    return 0.0
+
+
+def free_energy_gradient(
+    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, rates: Array
+) -> Array:
+    """The gradient of f in its twelve unknowns."""
+    return np.zeros(order.size + conjugates.size)
+
+
+def free_energy_hessian(
+    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, second: Array
+) -> Array:
+    """The Hessian of f in its twelve unknowns, given that of E[M]: the Jacobian of the saddle-point equations."""
+    return np.eye(order.size + conjugates.size)
+
+
+def train_loss_slopes(order: Array, rates: Array, second: Array) -> Array:
+    """The gradient of the training loss in the order parameters."""
+    return np.zeros_like(order)
+
+
+def displacements(
+    order: Array, nu: float, noise: float, w_chi: Array, w_z: Array, y: Array, g_chi: Array, g_z: Array
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """How each of m, q, V moves the fields of its block: t with d grad M = (d^2 M) t."""
+    return (np.zeros_like(w_chi),) * 3, (np.zeros_like(w_z),) * 3
+
+
+def bending(
+    order: Array,
+    nu: float,
+    noise: float,
+    weights: Array,
+    w_chi: Array,
+    w_z: Array,
+    y: Array,
+    g_chi: Array,
+    g_z: Array,
+) -> Array:
+    """Weighted sums of grad M . d^2 w / da db, for pairs of order parameters."""
+    return np.zeros((order.size, order.size))
+
+
+def stability_matrix(order: Array, alpha: float, squares: Array) -> Array:
+    """The de Almeida-Thouless matrix from the averages of the squared responses dG/dw."""
+    return np.zeros((2, 2))
+
+
+def risk_on_manifold(m_v: float, q_v: float, noise: float, A: float, B: float) -> float:
+    """Population risk in A = E sigma_eps and B = E sum sigma^2."""
+    return 0.0
+
+
+def noise_risk(noise: float) -> float:
+    """The part of the risk that is the label's own noise."""
+    return 0.0
+
+
+def best_value_overlap(A: float, B: float) -> float:
+    """The m_v of the best v = m_v v*."""
+    return 0.0
+
+
+def score_law(m_k: float, q_k: float, nu: float) -> tuple[float, float, float]:
+    """Mean and variance of the hidden token's score, variance of an idle one's, without a weight beside the law."""
+    return 0.0, q_k, q_k
+
+
+def overlap_risk_terms(overlaps: Array, nu: float, noise: float, chi: Array, sigmas: Array, *stars: Array) -> Array:
+    """E[(y - f)^2 | scores] from all seven overlaps."""
+    return np.zeros(chi.shape[1])
+
+
+def kink_points(params: Array) -> Array:
+    """The scores at which sigma has a kink."""
+    return np.zeros(0)

@@ -1,4 +1,4 @@
-"""Activations with kinks: what follows replaces the functions of the same names above.
+"""Activations with kinks: the prox between them, the averages at its nodes, and the way to the fixed point.
 
 At a kink c of a token's score the loss has two slopes. Where the objective of the prox falls towards c from both sides
 the token is held there, for a whole interval of w: G = (c - w)/V_k, and the prox does not respond. Where it falls away
@@ -11,11 +11,10 @@ from itertools import product as combinations
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import Averages, Channel, Ensemble, ProxChannel, node_dimensions
-from replicode.codegen.runtime.fields import Fields, field_factor, fields
+from replicode.codegen.runtime.channel import Averages, Channel, Ensemble, NodeChannel, node_dimensions
+from replicode.codegen.runtime.fields import Fields
 from replicode.codegen.runtime.fixedpoint import (
     WORST_CONDITION,
-    Converged,
     Evaluation,
     Linearised,
     Problem,
@@ -24,12 +23,12 @@ from replicode.codegen.runtime.fixedpoint import (
     reported,
     to_free,
 )
-from replicode.codegen.runtime.kernel import Array, channel_rates, kink_points, score_law
+from replicode.codegen.runtime.kernel import V_K, V_V, Array, channel_rates, kink_points, score_law
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
-from replicode.codegen.runtime.location import WEIGHTED
 from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.nodes import sobol
+from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.population import PopulationAverages, _one_token, _one_token_moments, _scrambled_averages
 from replicode.codegen.runtime.prox import (
     FAR,
@@ -44,7 +43,6 @@ from replicode.codegen.runtime.prox import (
     block_size,
     objective,
 )
-from replicode.codegen.runtime.solver import _on_coarse
 from replicode.codegen.runtime.states import (
     LOG2_FEW,
     LOG2_SOBOL,
@@ -119,7 +117,7 @@ class Sides:
         return np.clip(point, self.low[:, samples], self.high[:, samples])
 
 
-def prox(start: Array, at: Fields, V: tuple[float, float], setting: Setting) -> tuple[Array, int]:
+def kinked_prox(start: Array, at: Fields, V: tuple[float, float], setting: Setting) -> tuple[Array, int]:
     """A local minimiser per sample, by Newton's method projected on the box between kinks; and how many failed."""
     chi, kinks = start.copy(), kinks_of(setting)
     failed, size = 0, block_size(setting.tokens)
@@ -190,7 +188,7 @@ def _backtracked_arc(
     return goal
 
 
-def global_prox(
+def kinked_global_prox(
     start: Array, at: Fields, V: tuple[float, float], setting: Setting, scans: bool = True, more: int = 0
 ) -> tuple[Array, int, int]:
     """The best of several local minimisers, how many samples did not converge, and how many left that of `start`.
@@ -198,7 +196,7 @@ def global_prox(
     Starts are a point in every piece, where the pieces are few, those of the search for smooth activations, and `more`
     random ones in the ball where a better point would lie.
     """
-    chi, failed = prox(start, at, V, setting)
+    chi, failed = kinked_prox(start, at, V, setting)
     best, left = objective(chi, at, V, setting), np.zeros(at.y.shape, dtype=bool)
     reach = np.sqrt(2.0 * V[0] * np.where(np.isfinite(best), best, 1.0))
     starts = [*_in_pieces(at, V, setting, reach), at.w_chi]
@@ -210,7 +208,7 @@ def global_prox(
         radius = reach * rng.random(at.y.size) ** (1.0 / setting.tokens)
         starts.append(at.w_chi + radius * away / np.linalg.norm(away, axis=0))
     for candidates in starts:
-        other, _ = prox(candidates, at, V, setting)
+        other, _ = kinked_prox(candidates, at, V, setting)
         value = objective(other, at, V, setting)
         better = value < best - 1e-10 * (1e-3 + np.abs(best))
         chi[:, better], best[better] = other[:, better], value[better]
@@ -237,34 +235,34 @@ def _in_pieces(at: Fields, V: tuple[float, float], setting: Setting, reach: Arra
     return found
 
 
-def _integrands(order: Array, setting: Setting, at: Fields, chi: Array, slopes: tuple[Array, ...] = ()) -> Array:
+def _kinked_integrands(order: Array, setting: Setting, at: Fields, chi: Array, slopes: tuple[Array, ...] = ()) -> Array:
     """The six rates, M and the residual's loss, sample by sample: (8, n); slopes are those of the location's weight."""
-    value, slope, sigmas, gain, residual_loss = setting.kernel.gradient(chi, at.w_z, at.y, order[5], setting.params)
-    g_chi = np.where(on_kink(chi, kinks_of(setting)), (chi - at.w_chi) / order[2], -slope)
+    value, slope, sigmas, gain, residual_loss = setting.kernel.gradient(chi, at.w_z, at.y, order[V_V], setting.params)
+    g_chi = np.where(on_kink(chi, kinks_of(setting)), (chi - at.w_chi) / order[V_K], -slope)
     rates = channel_rates(order, setting.nu, setting.noise, *at, g_chi, gain * sigmas, *slopes)
-    envelope = 0.5 * order[2] * (g_chi * g_chi).sum(axis=0) + value
+    envelope = 0.5 * order[V_K] * (g_chi * g_chi).sum(axis=0) + value
     return np.stack([np.broadcast_to(r, at.y.shape) for r in (*rates, envelope, residual_loss)])
 
 
-def _response_integrands(order: Array, setting: Setting, at: Fields, chi: Array) -> Array:
+def _kinked_responses(order: Array, setting: Setting, at: Fields, chi: Array) -> Array:
     """Squares of the blocks of d^2 M / dw^2 at a prox point, and the trace of the score block: (4, n).
 
     A = dchi/dw is (I + V_k H)^-1 on the free tokens and 0 on those held: kk = (I - A)/V_k, kv = A C, vv as ever.
     """
-    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[5], setting.params)
+    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[V_V], setting.params)
     held = on_kink(chi, kinks_of(setting))
     h, c = _freed(h, held), np.where(held[:, None], 0.0, c)
-    lower, pivots = factor(add_identity(order[2] * h.copy()))
+    lower, pivots = factor(add_identity(order[V_K] * h.copy()))
     score = solve_factored(lower, pivots, h)
     index = np.arange(len(score))
-    score[index, index] += held / order[2]
+    score[index, index] += held / order[V_K]
     mixed = solve_factored(lower, pivots, c)
-    value = e - order[2] * np.einsum("lin,ljn->ijn", c, mixed)
+    value = e - order[V_K] * np.einsum("lin,ljn->ijn", c, mixed)
     squares = [(block * block).sum(axis=(0, 1)) for block in (score, mixed, value)]
     return np.stack([*squares, np.einsum("iin->n", score)])
 
 
-class KinkedChannel(ProxChannel):
+class KinkedChannel(NodeChannel):
     """The prox at nodes in w; minima are searched for at every call, since all kinks make the prox jump somewhere."""
 
     deep = False
@@ -275,26 +273,30 @@ class KinkedChannel(ProxChannel):
         pieces = (kinks_of(self.setting).size + 1) ** self.setting.tokens
         return float(3.0 * super().work * (2 + pieces * (pieces <= MOST_PATTERNS)))
 
-    def _prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
-        at = fields(field_factor(order, self.setting), self.zeta)
-        V = (float(order[2]), float(order[5]))
+    def _prox(self, at: Fields, V: tuple[float, float], search: bool) -> Array:
         scans = search or self.deep or self.chi is None
         start = at.w_chi if self.chi is None else self.chi
         more = DEEP_STARTS if self.deep else 0
-        self.chi, self.failed, self.jumped = global_prox(start, at, V, self.setting, scans, more)
-        return at, self.chi
+        chi, self.failed, self.jumped = kinked_global_prox(start, at, V, self.setting, scans, more)
+        return chi
+
+    def _integrands(self, order: Array, at: Fields, chi: Array, slopes: tuple[Array, ...]) -> Array:
+        return _kinked_integrands(order, self.setting, at, chi, slopes)
+
+    def _responses(self, order: Array, at: Fields, chi: Array) -> Array:
+        return _kinked_responses(order, self.setting, at, chi)
 
 
-def _averages_of_length(m_k: float, q_k: float, setting: Setting, tol: float) -> PopulationAverages:
+def panel_averages(m_k: float, q_k: float, setting: Setting, tol: float) -> PopulationAverages:
     """A and B of one length: on panels that end at the kinks where one token is all there is, else on Sobol sets."""
     if not _one_token(setting):
         return _scrambled_averages(m_k, q_k, setting)
-    mean, *variances = (0.0, q_k, q_k) if WEIGHTED else score_law(m_k, q_k, setting.nu)
+    mean, *variances = score_law(m_k, q_k, setting.nu)
     scales = np.sqrt(variances)
     cuts = np.r_[(kinks_of(setting) - mean) / scales[0], kinks_of(setting) / scales[1]]
-    previous = _one_token_moments(m_k, q_k, setting, *_panels(cuts, 1.0))
+    previous = _one_token_moments(m_k, q_k, setting, *_kink_panels(cuts, 1.0))
     for width in (0.5, 0.25, 0.125):
-        current = _one_token_moments(m_k, q_k, setting, *_panels(cuts, width))
+        current = _one_token_moments(m_k, q_k, setting, *_kink_panels(cuts, width))
         gap = float(np.abs(current - previous).max())
         if gap <= tol or not np.isfinite(gap):
             break
@@ -302,7 +304,7 @@ def _averages_of_length(m_k: float, q_k: float, setting: Setting, tol: float) ->
     return PopulationAverages(float(current[0]), float(current[1]), 2.0 * gap + 1e-15)
 
 
-def _panels(cuts: Array, width: float) -> tuple[Array, Array]:
+def _kink_panels(cuts: Array, width: float) -> tuple[Array, Array]:
     """Gauss-Legendre nodes, with normalised Gaussian weights, on panels of at most this width that end at the cuts."""
     ends = np.arange(-PANEL_REACH, PANEL_REACH + width, width)
     ends = np.unique(np.r_[ends, cuts[np.abs(cuts) < PANEL_REACH]])
@@ -313,36 +315,31 @@ def _panels(cuts: Array, width: float) -> tuple[Array, Array]:
     return zeta[None, :], weights / weights.sum()
 
 
-def _scrambled(log2: int, seed: int, task: _Task) -> Channel:
+def _kinked_scrambled(log2: int, seed: int, task: _Task) -> Channel:
     """Every length's averages on one scrambled Sobol set."""
     return mixed(task.settings, lambda s: KinkedChannel(sobol(node_dimensions(s), log2, seed), s))
 
 
-def _coarse(setting: Setting) -> Channel:
+def kinked_coarse(setting: Setting) -> Channel:
     """The prox on few nodes."""
     return KinkedChannel(sobol(node_dimensions(setting), LOG2_COARSE, 0), setting)
 
 
-def _other_branch(start: Array, known: Array, task: _Task) -> Converged:
-    """Where few nodes lead from a start; without the prox there are none."""
-    return _on_coarse(start, task, known)
-
-
-def _averages_at(order: Array, setting: Setting, count: float) -> Averages:
+def kinked_averages(order: Array, setting: Setting, count: float) -> Averages:
     """Averages at a point that need not be a solution, on one fine set of nodes."""
     log2 = min(int(np.log2(count)), LOG2_FINE)
     return KinkedChannel(sobol(node_dimensions(setting), log2, 0), setting).averages(order)
 
 
-def _best_state(start: Array, task: _Task) -> _State:
+def kinked_state(start: Array, task: _Task) -> _State:
     """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
-    few = _scrambled(LOG2_FEW, SCRAMBLES, task)
+    few = _kinked_scrambled(LOG2_FEW, SCRAMBLES, task)
     rough = _iterated(few, start, task, ROUGH, damping=DAMPING)
     iterations, last, near = rough.iterations, rough.last, None
     if not last.residual <= NEWTON_REACH:
         return _failed(last, iterations, [few], "prox between kinks, one set of Sobol nodes")
     for log2 in LOG2_SOBOL:
-        ensemble = Ensemble([_scrambled(log2, s, task) for s in range(SCRAMBLES)])
+        ensemble = Ensemble([_kinked_scrambled(log2, s, task) for s in range(SCRAMBLES)])
         now = evaluate(ensemble, last.order, task.problem, search=True)
         if near is None:
             near, iterations = _wide_slopes(ensemble, now, task.problem), iterations + 2 * now.order.size
@@ -350,7 +347,7 @@ def _best_state(start: Array, task: _Task) -> _State:
         iterations += steps
         task.budget.spend(ensemble, steps + 2 * now.order.size)
         numbers = _scatter(ensemble, last, near, task) + _missed(ensemble, last, near, task)
-        errors = _errors(last, near, _risk_slopes(last.order, task, np.full(6, WIDE_STEP)), task, numbers, 0.0)
+        errors = _errors(last, near, _risk_slopes(last.order, task, np.full(RATES, WIDE_STEP)), task, numbers, 0.0)
         if errors[0] <= task.tol or not task.budget.affords(4.0 * NEXT_LEVEL * ensemble.work, float(errors[0])):
             break
     settled = np.isfinite(errors[0]) and last.residual <= max(KINK_SETTLED, 0.3 * float(numbers[0]))

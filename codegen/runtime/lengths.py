@@ -1,26 +1,10 @@
-"""What belongs to one number of tokens: its share among the sequences, and the derived kernels at that length."""
+"""What belongs to one number of tokens: the physics and the parameters, and the derived kernels at that length."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from replicode.codegen.runtime.kernel import KERNELS, Array
-
-
-class Kernel(NamedTuple):
-    """The kernels of sequences of `tokens` tokens, which `share` of all sequences have."""
-
-    tokens: int
-    share: float
-    row_sum: Callable[[Array], float | None]
-    sigma: Callable[[Array, Array], Array]
-    pullback: Callable[[Array, Array, Array], Array]
-    loss: Callable[[Array, Array, Array, float, Array], Array]
-    gradient: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array, Array, Array]]
-    hessian: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
-    expansion: Callable[[Array, Array, Array, float, Array], tuple[Any, ...]]
-    curvatures: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
+from replicode.codegen.runtime.kernel import KERNELS, Array, Kernel
 
 
 class Setting(NamedTuple):

@@ -1,13 +1,15 @@
 """The weight of the hidden location given the score fields: gbar(w) = E[g(0, chi*) | w], token 0 being the hidden one.
 
-Given w, chi* is N(mu, s^2) with mu = m_k w / q_k. What is averaged over chi* beforehand depends on LOCATION:
-"gaussian": it is in the law of the fields already; "own": it belongs to the hidden token's score, a table in mu_0;
-"ranked": softmax of a linear score is the law of the largest of chi* + Gumbel noise, an integral over the winner;
-"normalised": the softmax of any other score, for which chi* is sampled beside w.
+Given w, chi* is N(mu, s^2) with mu = m_k w / q_k. What is averaged over chi* beforehand depends on the weight, and the
+linker chooses `location_at`. There is none where the weight is in the law of the fields already. `own_location`: it
+belongs to the hidden token's score, a table in mu_0; `ranked_location`: softmax of a linear score is the law of the
+largest of chi* + Gumbel noise, an integral over the winner; `sampled_location`: the softmax of any other score, for
+which chi* is sampled beside w.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -17,6 +19,8 @@ from scipy import special
 from replicode.codegen.runtime.kernel import (
     HARD_LIMIT,
     LOCATION,
+    M_K,
+    Q_K,
     SHIFT_INVARIANT,
     Array,
     own_log_weight,
@@ -26,7 +30,6 @@ from replicode.codegen.runtime.kernel import (
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import product, weighted_sum
 
-WEIGHTED = LOCATION != "gaussian"
 NORMAL_REACH = 8.5
 GUMBEL_REACH = (4.0, 40.0)
 TABLE_NODES = 2048
@@ -57,21 +60,58 @@ def location_dimensions(setting: Setting) -> int:
     return setting.tokens if LOCATION == "normalised" and not np.isinf(setting.nu) else 0
 
 
-def location_at(order: Array, setting: Setting) -> Location:
-    """The weight at these order parameters."""
-    m_k, q_k = float(order[0]), float(order[1])
-    spread = max(1.0 - m_k * m_k / q_k, SMALLEST_DEVIATION**2)
+LocationAt = Callable[[Array, Setting], Location]
+location_at: LocationAt | None = None
+
+
+def location_of(order: Array, setting: Setting) -> Location | None:
+    """The weight at these order parameters, or None where it is in the law of the fields."""
+    return None if location_at is None else location_at(order, setting)
+
+
+def _conditional(order: Array) -> tuple[float, float]:
+    """The factor of w in mu, and the variance of chi* given w."""
+    m_k, q_k = float(order[M_K]), float(order[Q_K])
+    return m_k / q_k, max(1.0 - m_k * m_k / q_k, SMALLEST_DEVIATION**2)
+
+
+def _unseen(order: Array, setting: Setting) -> float:
+    """Along (1, .., 1), which a shift-invariant sigma does not see, nothing is known of chi*."""
+    m_k, q_k = float(order[M_K]), float(order[Q_K])
+    return m_k * m_k / (q_k * setting.tokens) if SHIFT_INVARIANT else 0.0
+
+
+def hard_location(order: Array, setting: Setting) -> Location:
+    """At infinite nu the token with the largest score, or the smallest, is the hidden one."""
+    gain, spread = _conditional(order)
+    return Ranked(HARD_LIMIT, gain, float(np.sqrt(spread)), np.inf)
+
+
+def ranked_location(order: Array, setting: Setting) -> Location:
+    """The weight is the softmax of a linear score."""
     if np.isinf(setting.nu):
-        return Ranked(HARD_LIMIT, m_k / q_k, float(np.sqrt(spread)), np.inf)
-    if LOCATION == "ranked":
-        slope = float(ranking_slope(setting.nu))
-        return Ranked(int(np.sign(slope)), m_k / q_k, float(np.sqrt(spread)), abs(slope)) if slope else Even()
-    # Along (1, .., 1), which a shift-invariant sigma does not see, nothing is known of chi*.
-    common = m_k * m_k / (q_k * setting.tokens) if SHIFT_INVARIANT else 0.0
-    if LOCATION == "own":
-        return Own(m_k / q_k, own_spline(float(np.sqrt(spread + common)), setting.nu))
-    covariance = spread * np.eye(setting.tokens) + common
-    return Sampled(m_k / q_k, np.linalg.cholesky(covariance), setting.nu)
+        return hard_location(order, setting)
+    gain, spread = _conditional(order)
+    slope = float(ranking_slope(setting.nu))
+    return Ranked(int(np.sign(slope)), gain, float(np.sqrt(spread)), abs(slope)) if slope else Even()
+
+
+def own_location(order: Array, setting: Setting) -> Location:
+    """The weight belongs to the hidden token's score."""
+    gain, spread = _conditional(order)
+    return Own(gain, own_spline(float(np.sqrt(spread + _unseen(order, setting))), setting.nu))
+
+
+def sampled_location(order: Array, setting: Setting) -> Location:
+    """The weight is the softmax of any score."""
+    gain, spread = _conditional(order)
+    covariance = spread * np.eye(setting.tokens) + _unseen(order, setting)
+    return Sampled(gain, np.linalg.cholesky(covariance), setting.nu)
+
+
+def limited_location(order: Array, setting: Setting) -> Location:
+    """The same, of a weight that has a limit at infinite nu."""
+    return (hard_location if np.isinf(setting.nu) else sampled_location)(order, setting)
 
 
 class Even(NamedTuple):
@@ -317,18 +357,21 @@ def softmax_weight(stars: Array, nu: float) -> Weight:
     logs = own_log_weight(stars, nu)
     parts = np.exp(logs - logs.max(axis=0))
     parts /= parts.sum(axis=0)
-    rates = own_slope(stars, nu)
-    slopes = -parts * rates
-    slopes[0] += rates[0]
+    own = own_slope(stars, nu)
+    slopes = -parts * own
+    slopes[0] += own[0]
     return Weight(len(stars) * parts[0], slopes)
 
 
-def teacher_weight(stars: Array, setting: Setting) -> Array:
+def softmax_teacher(stars: Array, setting: Setting) -> Array:
     """g(0, chi*) itself at the scores of the teacher; at nu = inf the scores must have the hidden one first."""
-    if np.isinf(setting.nu):
-        return np.ones(stars.shape[1])
-    if LOCATION == "own":
-        return np.asarray(
-            np.exp(own_log_weight(stars[0], setting.nu) - _own_moments(np.zeros(1), 1.0, setting.nu)[0, 0])
-        )
-    return softmax_weight(stars, setting.nu).value
+    return np.ones(stars.shape[1]) if np.isinf(setting.nu) else softmax_weight(stars, setting.nu).value
+
+
+def own_teacher(stars: Array, setting: Setting) -> Array:
+    """g(0, chi*) itself where it belongs to the hidden token's score."""
+    total = _own_moments(np.zeros(1), 1.0, setting.nu)[0, 0]
+    return np.asarray(np.exp(own_log_weight(stars[0], setting.nu) - total))
+
+
+teacher_weight: Callable[[Array, Setting], Array] = softmax_teacher

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -62,18 +63,37 @@ class MixedLadder(Mixture):
         return max(c.size(level) for c in self.channels)
 
 
-def mixed(settings: Sequence[Setting], make: Callable[[Setting], Channel]) -> Channel:
-    """The channel of one length, or the mixture of several."""
-    channels = [make(s) for s in settings]
-    return channels[0] if len(channels) == 1 else Mixture(channels, [s.kernel.share for s in settings])
+Made = TypeVar("Made")
 
 
-def mixed_ladder(settings: Sequence[Setting], make: Callable[[Setting], Ladder]) -> Ladder:
-    """The ladder of one length, or the mixture of several."""
-    channels = [make(s) for s in settings]
-    return channels[0] if len(channels) == 1 else MixedLadder(channels, [s.kernel.share for s in settings])
+def alone(settings: Sequence[Setting], make: Callable[[Setting], Made]) -> Made:
+    """The channel of the one length there is."""
+    (setting,) = settings
+    return make(setting)
 
 
-def parts_of(ladder: Ladder) -> Sequence[Ladder]:
-    """The ladder of each length."""
-    return ladder.channels if isinstance(ladder, MixedLadder) else [ladder]
+def mixture(settings: Sequence[Setting], make: Callable[[Setting], Channel]) -> Channel:
+    """The channels of several lengths as one."""
+    return Mixture([make(s) for s in settings], [s.kernel.share for s in settings])
+
+
+def mixture_ladder(settings: Sequence[Setting], make: Callable[[Setting], Ladder]) -> Ladder:
+    """The ladders of several lengths as one."""
+    return MixedLadder([make(s) for s in settings], [s.kernel.share for s in settings])
+
+
+def one_part(channel: Channel) -> list[tuple[float, Channel]]:
+    """The channel itself."""
+    return [(1.0, channel)]
+
+
+def mixture_parts(channel: Channel) -> list[tuple[float, Channel]]:
+    """The channel of each length, with its share."""
+    return (
+        list(zip(channel.shares, channel.channels, strict=True)) if isinstance(channel, Mixture) else one_part(channel)
+    )
+
+
+mixed: Callable[[Sequence[Setting], Callable[[Setting], Channel]], Channel] = alone
+mixed_ladder: Callable[[Sequence[Setting], Callable[[Setting], Ladder]], Ladder] = alone
+parts_of: Callable[[Channel], list[tuple[float, Channel]]] = one_part

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,8 +24,9 @@ from replicode.codegen.runtime.kernel import (
 )
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import product, weighted_sum
-from replicode.codegen.runtime.location import WEIGHTED, location_at, location_dimensions, teacher_weight
+from replicode.codegen.runtime.location import location_dimensions, location_of, teacher_weight
 from replicode.codegen.runtime.nodes import lattice, sobol
+from replicode.codegen.runtime.places import of_scores
 
 LATTICE_DIMENSIONS = 7
 POPULATION_SCRAMBLES = 8
@@ -81,8 +82,8 @@ def _sigma_moments(m_k: float, q_k: float, setting: Setting, count: int, seed: i
     if _one_token(setting):
         return _one_token_moments(m_k, q_k, setting, *_score_nodes(1, count, seed))
     tokens, sigma = setting.tokens, setting.kernel.sigma
-    mean, hidden_variance, idle_variance = (0.0, q_k, q_k) if WEIGHTED else score_law(m_k, q_k, setting.nu)
-    location = location_at(np.array([m_k, q_k]), setting) if WEIGHTED else None
+    mean, hidden_variance, idle_variance = score_law(m_k, q_k, setting.nu)
+    location = location_of(of_scores(m_k, q_k), setting)
     scale = np.full(tokens, np.sqrt(idle_variance))
     scale[0] = np.sqrt(hidden_variance)
     frame = np.eye(tokens)
@@ -91,7 +92,7 @@ def _sigma_moments(m_k: float, q_k: float, setting: Setting, count: int, seed: i
         differences = np.c_[-np.ones(tokens - 1), np.eye(tokens - 1)]
         spread = differences * scale
         frame = np.r_[np.zeros((1, tokens - 1)), np.linalg.cholesky(spread @ spread.T)]
-        frame = frame - frame.mean(axis=0) if WEIGHTED else frame
+        frame = frame if location is None else frame - frame.mean(axis=0)
         scale = np.ones(tokens)
     split = frame.shape[1]
     if split == 0:
@@ -112,8 +113,8 @@ def _sigma_moments(m_k: float, q_k: float, setting: Setting, count: int, seed: i
 def _one_token_moments(m_k: float, q_k: float, setting: Setting, zeta: Array, weights: Array) -> Array:
     """A and B as sums over the tokens of averages over the score of one."""
     tokens = setting.tokens
-    mean, hidden_variance, idle_variance = (0.0, q_k, q_k) if WEIGHTED else score_law(m_k, q_k, setting.nu)
-    location = location_at(np.array([m_k, q_k]), setting) if WEIGHTED else None
+    mean, hidden_variance, idle_variance = score_law(m_k, q_k, setting.nu)
+    location = location_of(of_scores(m_k, q_k), setting)
     scale = np.sqrt(np.r_[hidden_variance, np.full(tokens - 1, idle_variance)])
     chi = np.zeros((tokens, weights.size)) + scale[:, None] * zeta
     chi[0] += mean
@@ -126,14 +127,14 @@ def _one_token_moments(m_k: float, q_k: float, setting: Setting, zeta: Array, we
 
 def population_averages(m_k: float, q_k: float, settings: Sequence[Setting], tol: float = 1e-13) -> PopulationAverages:
     """A and B over all lengths; the error bounds both."""
-    found = [_averages_of_length(m_k, max(q_k, 1e-300), s, tol) for s in settings]
+    found = [averages_of_length(m_k, max(q_k, 1e-300), s, tol) for s in settings]
     shares = np.array([s.kernel.share for s in settings])
     return PopulationAverages(
         *(float(shares @ [getattr(f, name) for f in found]) for name in PopulationAverages._fields)
     )
 
 
-def _averages_of_length(m_k: float, q_k: float, setting: Setting, tol: float) -> PopulationAverages:
+def _doubled_averages(m_k: float, q_k: float, setting: Setting, tol: float) -> PopulationAverages:
     """A and B of one length, nodes doubled until two shifted rules agree; in many dimensions on Sobol sets."""
     dim = _population_dimensions(setting)
     if dim > LATTICE_DIMENSIONS:
@@ -156,9 +157,12 @@ def _scrambled_averages(m_k: float, q_k: float, setting: Setting) -> PopulationA
     return PopulationAverages(float(sets[:, 0].mean()), float(sets[:, 1].mean()), bound)
 
 
-def _population_risk(order: Array, settings: Sequence[Setting], tol: float = 1e-13) -> tuple[float, float]:
+averages_of_length: Callable[[float, float, Setting, float], PopulationAverages] = _doubled_averages
+
+
+def _population_risk(overlaps: Array, settings: Sequence[Setting], tol: float = 1e-13) -> tuple[float, float]:
     """The risk on the manifold and a bound on its quadrature error."""
-    m_k, q_k, m_v, q_v = order
+    m_k, q_k, m_v, q_v = overlaps
     found = population_averages(m_k, q_k, settings, tol)
     error = found.error * (2.0 * abs(m_v) + abs(q_v))
     return float(risk_on_manifold(m_v, q_v, settings[0].noise, found.A, found.B)), float(error)
@@ -199,7 +203,7 @@ def risk_of_overlaps(overlaps: Array, nu: float, noise: float = 0.0, tol: float 
     """E (y - f)^2 from (m_k, q_k, m_v, q_v, k.v*/D, v.k*/D, k.v/D), exact at finite D for normalised teachers."""
     settings = settings_of(nu, noise, parameter_values(parameters))
     overlaps = np.asarray(overlaps, dtype=float)
-    found = [(_weighted_risk if WEIGHTED else _gaussian_risk)(overlaps, s, tol) for s in settings]
+    found = [risk_of_length(overlaps, s, tol) for s in settings]
     return float(np.array([s.kernel.share for s in settings]) @ found)
 
 
@@ -237,6 +241,9 @@ def _weighted_risk(overlaps: Array, setting: Setting, tol: float) -> float:
         if abs(added[-1] - added[-2]) <= OVERLAP_ERROR:
             break
     return on + added[-1]
+
+
+risk_of_length: Callable[[Array, Setting, float], float] = _gaussian_risk
 
 
 def _added_by_cross_overlaps(overlaps: Array, setting: Setting, log2: int) -> float:

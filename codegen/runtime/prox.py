@@ -39,7 +39,7 @@ def prox(start: Array, at: Fields, V: tuple[float, float], setting: Setting) -> 
     size = block_size(setting.tokens)
     for begin in range(0, chi.shape[1], size):
         part = slice(begin, begin + size)
-        failed += _prox_block(chi[:, part], at.at(part), V, setting)
+        failed += (setting.kernel.newton or _prox_block)(chi[:, part], at.at(part), V, setting)
     return chi, failed
 
 

@@ -14,13 +14,15 @@ from replicode.codegen.runtime.kernel import (
     EVEN_LOSS,
     MOMENTS,
     SHIFT_INVARIANT,
+    V_K,
+    V_V,
     Array,
     channel_moments,
     rates_from_moments,
 )
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import pivots_of, product, weighted_sum
-from replicode.codegen.runtime.location import WEIGHTED, Location, location_at, location_dimensions
+from replicode.codegen.runtime.location import Location, location_dimensions, location_of
 from replicode.codegen.runtime.nodes import Flips, lattice, lattice_size, level_count
 from replicode.codegen.runtime.prox import prox
 
@@ -67,7 +69,7 @@ class ScoreFrame(NamedTuple):
 
 def frame_at(order: Array, setting: Setting) -> ScoreFrame:
     """The frame at these order parameters."""
-    return ScoreFrame.of(field_factor(order, setting), location_at(order, setting) if WEIGHTED else None)
+    return ScoreFrame.of(field_factor(order, setting), location_of(order, setting))
 
 
 class Expansion(NamedTuple):
@@ -99,9 +101,9 @@ class Explicit(NamedTuple):
 def explicit(order: Array, setting: Setting, frame: ScoreFrame, u: Array, values: Array) -> Explicit:
     """All that is explicit at the coordinates u of the prox point; the values' last row is the label."""
     chi = frame.point(u)
-    local = Expansion(*setting.kernel.expansion(chi, values[:-1], values[-1], order[5], setting.params))
-    tau = u + product(order[2] * frame.pull, local.slope)
-    return Explicit(chi, local, tau, pivots_of(_jacobian(order[2], local.curvature)))
+    local = Expansion(*setting.kernel.expansion(chi, values[:-1], values[-1], order[V_V], setting.params))
+    tau = u + product(order[V_K] * frame.pull, local.slope)
+    return Explicit(chi, local, tau, pivots_of(_jacobian(order[V_K], local.curvature)))
 
 
 def jacobian_scale(setting: Setting) -> float:
@@ -165,7 +167,7 @@ def averages_of(total: Array, order: Array, setting: Setting) -> Averages:
     """The averages that sums over all nodes amount to."""
     moments, (value, train_loss, mass, folded) = total[:MOMENTS], map(float, total[MOMENTS:])
     rates = rates_from_moments(order, setting.nu, setting.noise, moments)
-    envelope = value - float(order[2] * rates[2])  # |G_chi|^2 / 2 is minus the rate of V_k
+    envelope = value - float(order[V_K] * rates[V_K])  # |G_chi|^2 / 2 is minus the rate of V_k
     return Averages(rates, envelope, train_loss, mass, folded, 0.0)
 
 
@@ -223,6 +225,8 @@ class ProxFreeChannel:
 
     def _total(self, order: Array, frame: ScoreFrame) -> Array:
         """The sums of all nodes."""
+        if (compiled := self.setting.kernel.node_sums) is not None:
+            return compiled(self, order, frame)
         total = np.zeros(MOMENTS + 4)
         for b in _node_blocks(*self.zeta.shape):
             total += self._points(order, frame, b).sums()
@@ -249,7 +253,7 @@ class ProxFreeChannel:
         frame = self._frame(order)
         zeta, weights = lattice(len(self.zeta), ADAPTING_NODES, 7)
         at = fields(frame.law, zeta)
-        chi, _ = prox(at.w_chi, at, (float(order[2]), float(order[5])), self.setting)
+        chi, _ = prox(at.w_chi, at, (float(order[V_K]), float(order[V_V])), self.setting)
         if frame.location is not None:
             weights = weights * frame.location.at(at.w_chi, zeta[self.last :]).value
             weights = weights / weights.sum()

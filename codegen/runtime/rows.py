@@ -16,7 +16,7 @@ import numpy as np
 
 from replicode.codegen.runtime.channel import _blocks
 from replicode.codegen.runtime.fields import Fields
-from replicode.codegen.runtime.kernel import Array
+from replicode.codegen.runtime.kernel import V_K, V_V, Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import product
 from replicode.codegen.runtime.proxfree import Explicit, ScoreFrame, _node_blocks, explicit, jacobian_scale
@@ -107,7 +107,7 @@ class _Rows(NamedTuple):
         span, whole = self.frame.span[:, 0], jacobian_scale(self.setting)
         for b in _node_blocks(1 + len(self.values), flat.size):
             at = self.explicit(flat_row[b], flat[b])
-            out[0, b] = 0.5 * flat[b] ** 2 + self.order[2] / (span @ span) * at.local.value
+            out[0, b] = 0.5 * flat[b] ** 2 + self.order[V_K] / (span @ span) * at.local.value
             out[1, b], out[2, b] = at.tau[0], whole * at.pivots[0]
         return Line(*out.reshape(3, *u.shape))
 
@@ -234,12 +234,12 @@ class _Rows(NamedTuple):
     def parts(self, nodes: RowNodes, weights: Array) -> Iterator[_Part]:
         """The nodes in blocks, with fields and weights."""
         span = self.frame.span[:, 0]
-        scale = self.order[2] / (span @ span)
+        scale = self.order[V_K] / (span @ span)
         for b in _blocks(nodes.u.size, self.setting):
             row, u = nodes.row[b], nodes.u[b]
             chi = self.frame.point(u[None])
             w_z, y = self.values[:-1, row], self.values[-1, row]
-            _, slope, curvature = self.setting.kernel.hessian(chi, w_z, y, self.order[5], self.setting.params)
+            _, slope, curvature = self.setting.kernel.hessian(chi, w_z, y, self.order[V_V], self.setting.params)
             tau = u + scale * product(span[None], slope)[0]
             rate = 1.0 + scale * np.einsum("l,lmn,m->n", span, curvature, span)
             weight = weights[row] * nodes.length[b] * rate * _normal(tau)

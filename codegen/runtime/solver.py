@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from replicode.codegen.runtime.channel import Channel, ProxChannel, Response, node_dimensions
+from replicode.codegen.runtime.channel import Channel, Response
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     Budget,
@@ -19,27 +19,26 @@ from replicode.codegen.runtime.fixedpoint import (
     evaluate,
     runaways,
 )
-from replicode.codegen.runtime.inputs import (
+from replicode.codegen.runtime.inputs import ArgumentError, check_number, check_setting, parameter_values
+from replicode.codegen.runtime.kernel import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
-    ArgumentError,
-    check_number,
-    check_setting,
-    parameter_values,
+    V_K,
+    VH_K,
+    Array,
+    free_energy_value,
+    noise_risk,
+    stability_matrix,
 )
-from replicode.codegen.runtime.kernel import Array, free_energy_value, stability_matrix
-from replicode.codegen.runtime.lengths import Setting
-from replicode.codegen.runtime.mixture import mixed, mixed_ladder
-from replicode.codegen.runtime.nodes import lattice, level_count, sobol
-from replicode.codegen.runtime.population import LATTICE_DIMENSIONS, informed_overlaps, settings_of
+from replicode.codegen.runtime.mixture import mixed
+from replicode.codegen.runtime.places import ordered
+from replicode.codegen.runtime.population import informed_overlaps, settings_of
+from replicode.codegen.runtime.routes import ROUTES, coarse_branch
 from replicode.codegen.runtime.states import (
     COVERAGE,
     LEVEL_SAFETY,
     SCRAMBLES,
-    _best_state,
-    _iterated,
     _risk,
-    _smooth,
     _State,
     _Task,
 )
@@ -48,9 +47,7 @@ from replicode.codegen.runtime.wording import told_apart
 STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05
 UNCERTIFIED_JUMP = 0.01
-COARSE_DEFECT = 0.02
 COARSE_SAFETY = 3.0
-COARSE_STEPS = 100
 AIMED_AT = 1e-8  # where no error is asked for
 GOOD_ENOUGH = 1e-3
 QUICK_WORK = 3e7  # a few seconds
@@ -88,7 +85,7 @@ def _start(init: str, task: _Task) -> Array:
         m_k, q_k, m_v, q_v = 0.02, 0.3, 0.02, 0.3
     fit = task.problem.alpha / (1.0 + task.problem.alpha)
     v_k, v_v = (1.0 / (penalty + 0.3 * fit + 1e-3) for penalty in (task.problem.lambda_k, task.problem.lambda_v))
-    return np.array([m_k, q_k, v_k, m_v, q_v, v_v])
+    return ordered(np.array([m_k, m_v]), np.array([q_k, q_v]), np.array([v_k, v_v]))
 
 
 def solve(
@@ -116,7 +113,7 @@ def solve(
     task = _Task(settings, problem, AIMED_AT if tol is None else float(tol), _budget(tol))
     worst = GOOD_ENOUGH if tol is None else task.tol
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
-        state = _best_state(_start(init, task), task)
+        state = ROUTES.state(_start(init, task), task)
         notes = _lower_branch(state, init, task._replace(budget=_budget(tol)))
         return _solution(state, task, worst, notes)
 
@@ -131,7 +128,7 @@ def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     if not state.converged:
         return []
     other = "random" if init == "informed" else "informed"
-    found = _other_branch(_start(other, task), state.last.order, task)
+    found = ROUTES.branch(_start(other, task), state.last.order, task)
     if not found.converged or beside(found.last.order, state.last.order):
         return []
     # Minima are searched for afresh where the iteration ended, and coarse nodes move the known solution too.
@@ -139,7 +136,7 @@ def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     base = (home if home.converged else state).last.order
     if not found.converged or beside(found.last.order, base):
         return []
-    here, there = (_energy(mixed(task.settings, _coarse), order, task) for order in (base, found.last.order))
+    here, there = (_energy(mixed(task.settings, ROUTES.coarse), order, task) for order in (base, found.last.order))
     fine = _free_energy(state.last.order, state.last.conjugates, task, state.last.averages.envelope)
     if not there < here - 1e-3 * (abs(here) + abs(there)) - COARSE_SAFETY * abs(here - fine):
         return []
@@ -149,34 +146,11 @@ def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
     ]
 
 
-def _other_branch(start: Array, known: Array, task: _Task) -> Converged:
-    """Where coarse nodes lead from a start; the prox decides unless nodes without it lead to the known solution."""
-    if task.dimensions <= LATTICE_DIMENSIONS:
-        smooth = mixed_ladder(task.settings, _smooth)
-        smooth.adapt(start)
-        found = _iterated(smooth, start, task, 1e-5, COARSE_STEPS, known=known)
-        defect = found.last.averages.folded_mass + abs(found.last.averages.mass - 1.0)
-        if found.converged and defect < COARSE_DEFECT and beside(found.last.order, known):
-            return found
-    return _on_coarse(start, task, known)
-
-
-def _on_coarse(start: Array, task: _Task, known: Array | None = None, tol: float = 1e-5) -> Converged:
-    return _iterated(mixed(task.settings, _coarse), start, task, tol, COARSE_STEPS, known=known)
-
-
 def _settled_on_coarse(start: Array, task: _Task) -> Converged:
     """As far as the iteration goes, where it is so slow that a small residual is still far from the fixed point."""
-    rough = _on_coarse(start, task)
-    fine = _on_coarse(rough.last.order, task, tol=1e-9) if rough.converged else rough
+    rough = coarse_branch(start, None, task)
+    fine = coarse_branch(rough.last.order, None, task, tol=1e-9) if rough.converged else rough
     return fine if fine.converged else rough
-
-
-def _coarse(setting: Setting) -> Channel:
-    """The prox on few nodes."""
-    dim = node_dimensions(setting)
-    nodes = lattice(dim, level_count(dim, 0), 0) if dim <= LATTICE_DIMENSIONS else sobol(dim, 10, 0)
-    return ProxChannel(nodes, setting)
 
 
 def _energy(channel: Channel, order: Array, task: _Task) -> float:
@@ -216,7 +190,7 @@ def _solution(state: _State, task: _Task, worst: float, notes: list[str]) -> Sol
         )
     return Solution(
         test_risk=risk,
-        excess_risk=risk - task.setting.noise**2,
+        excess_risk=risk - noise_risk(task.setting.noise),
         train_loss=last.averages.train_loss,
         energy=_free_energy(last.order, last.conjugates, task, last.averages.envelope),
         order_parameters=dict(zip(ORDER_NAMES, map(float, last.order), strict=True)),
@@ -257,12 +231,12 @@ def _stability(response: Response, last: Evaluation, task: _Task, known: float) 
     in a Vh_k that is itself negligible beside the regulariser do not break anything.
     """
     radius = _radius(response.squares, last, task)
-    stein, smooth = last.conjugates[2], task.problem.alpha * response.trace
+    stein, smooth = last.conjugates[VH_K], task.problem.alpha * response.trace
     if not np.isfinite(radius):
         return np.inf, np.inf, 0.0
     gap, noise = abs(stein - smooth), task.problem.alpha * response.noise
-    scale = max(abs(stein), known, 1e-4 / last.order[2])
-    return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[2])
+    scale = max(abs(stein), known, 1e-4 / last.order[V_K])
+    return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[V_K])
 
 
 def _radius(squares: Array, last: Evaluation, task: _Task) -> float:

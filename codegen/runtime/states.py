@@ -9,7 +9,6 @@ import numpy as np
 from scipy import special
 
 from replicode.codegen.runtime.channel import PROX_WORK, Channel, Ensemble, Ladder, ProxChannel, node_dimensions
-from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     SMALLEST_SPREAD,
@@ -28,14 +27,12 @@ from replicode.codegen.runtime.fixedpoint import (
     runaways,
     to_free,
 )
-from replicode.codegen.runtime.folds import FoldedChannel
-from replicode.codegen.runtime.gaps import GapChannel
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
-from replicode.codegen.runtime.mixture import mixed, mixed_ladder, parts_of
+from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.nodes import sobol
-from replicode.codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk
-from replicode.codegen.runtime.proxfree import ProxFreeChannel
+from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block
+from replicode.codegen.runtime.population import _population_risk
 
 LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8
@@ -50,10 +47,7 @@ WORST_MASS = 0.05
 WORST_RESIDUAL = 1e-2
 SETTLED = 0.1
 NEGLIGIBLE_FOLD = 1e-5
-FELT_FOLD = 1e-7
-LARGEST_TAKEN = 2e-3
 FINEST_GAPS = 4
-SMOOTH_ERROR = 1e-3
 LONGEST = 120
 SHORTEST = 12
 NEXT_LEVEL = 4  # evaluations that a finer level takes at least
@@ -112,9 +106,9 @@ class _Task(NamedTuple):
 
 def _risk_slopes(order: Array, task: _Task, steps: Array) -> Array:
     """How the test risk changes with the free coordinates, by differences of these steps."""
-    free, slopes = to_free(order), np.zeros(6)
+    free, slopes = to_free(order), np.zeros(RATES)
     base, _ = _risk(order, task)
-    for i in (0, 1, 3, 4):
+    for i in OVERLAPS:
         moved = free.copy()
         moved[i] += steps[i]
         slopes[i] = (_risk(from_free(moved), task)[0] - base) / steps[i]
@@ -133,7 +127,7 @@ def _risk_error(reach: Array, order: Array, task: _Task, slopes: Array) -> float
 
 def _risk(order: Array, task: _Task) -> tuple[float, float]:
     tol = max(1e-13, POPULATION_SHARE * task.tol)
-    return _population_risk(order[[0, 1, 3, 4]], task.settings, tol)
+    return _population_risk(order[OVERLAPS], task.settings, tol)
 
 
 def _residual_tolerance(task: _Task) -> float:
@@ -180,7 +174,7 @@ def _levels(channel: Ladder, start: Array, task: _Task, largest_fold: float = 0.
     if not (found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS):
         return _failed(found.last, iterations, [channel], channel.name)
     near = linearised(channel, found.last, task.problem)
-    slopes = _risk_slopes(found.last.order, task, np.full(6, 1e-4))
+    slopes = _risk_slopes(found.last.order, task, np.full(RATES, 1e-4))
     iterations, level, seen = iterations + near.evaluations, 0, [channel]
     numbers = [_numbers(found.last, task)]
     while True:
@@ -257,7 +251,7 @@ def _errors(last: Evaluation, near: Linearised, slopes: Array, task: _Task, gap:
     moved[0] += population
     defect = folded + FOLD_WEIGHT * (abs(last.averages.mass - 1.0) + last.averages.unconverged)
     sizes = np.maximum(1.0, np.abs(np.r_[risk, reported(last, task.problem)]))
-    m, q, _ = last.order.reshape(2, 3).T
+    m, q, _ = by_block(last.order)
     floor = SMALLEST_SPREAD if (q - m * m < 2.0 * SMALLEST_SPREAD).any() else 0.0
     total = gap + moved + (defect + floor + ROUNDING) * sizes
     return np.where(np.isnan(total), np.inf, total)
@@ -310,7 +304,7 @@ def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first:
         found = _by_newton(ensemble, last.order, near, task, tol)
         iterations += found.iterations + 1
     scatter = _scatter(ensemble, found.last, near, task)
-    errors = _errors(found.last, near, _risk_slopes(found.last.order, task, np.full(6, 1e-4)), task, scatter, 0.0)
+    errors = _errors(found.last, near, _risk_slopes(found.last.order, task, np.full(RATES, 1e-4)), task, scatter, 0.0)
     method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
     settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
@@ -327,104 +321,3 @@ def _scatter(ensemble: Ensemble, last: Evaluation, near: Linearised, task: _Task
         found.append(np.r_[_risk(from_free(free + move), task)[0], reported(here, task.problem) + near.slopes @ move])
     spread = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
     return np.asarray(special.stdtrit(len(found) - 1, COVERAGE) * spread)
-
-
-def _best_state(start: Array, task: _Task) -> _State:
-    """Prox-free while the dimension allows and no fold matters; else less the folds, or these cut out, or the prox."""
-    if task.dimensions > LATTICE_DIMENSIONS:
-        return _ensemble(start, task)
-    cuttable = all(_cuttable(s) for s in task.settings)
-    smooth = _levels(mixed_ladder(task.settings, _smooth), start, task, LARGEST_TAKEN if cuttable else 0.0)
-    if not any(dimensions(s)[0] for s in task.settings):
-        return smooth
-    if not cuttable:
-        return smooth if _folds_do_not_matter(smooth, task) else _jumping(smooth, start, task)
-    taken, smooth = _folds_seen_to(smooth, task)
-    if taken.converged and taken.error <= task.tol:
-        return taken
-    if _folds_do_not_matter(smooth, task):
-        return smooth
-    rows = mixed_ladder(task.settings, _cut)
-    cut = _levels(rows, smooth.last.order if smooth.converged else start, task)._replace(seen=[rows])
-    found = [s for s in (cut, smooth, taken) if s.converged]
-    return min(found, key=lambda s: s.error) if cut.converged else _jumping(smooth, start, task)
-
-
-def _folds_do_not_matter(smooth: _State, task: _Task) -> bool:
-    """Whether the error is what is asked for, or owes little to the folds."""
-    folded = FOLD_WEIGHT * smooth.last.averages.folded_mass
-    good = max(task.tol, min(0.5 * (smooth.error - folded), NEGLIGIBLE_FOLD * FOLD_WEIGHT))
-    return smooth.converged and folded <= good and smooth.error <= max(task.tol, SMOOTH_ERROR)
-
-
-def _jumping(smooth: _State, start: Array, task: _Task) -> _State:
-    """The fixed point with a global prox, unless that without one is known better, or good enough."""
-    if smooth.converged and not task.budget.affords(_ensemble_work(LOG2_SOBOL[0], task), smooth.error):
-        return smooth
-    found = _ensemble(smooth.last.order if smooth.converged else start, task)
-    if not smooth.converged:
-        return found
-    averages = found.last.averages._replace(folded_mass=smooth.last.averages.folded_mass)
-    found = found._replace(last=found.last._replace(averages=averages))
-    return found if found.error <= smooth.error else smooth
-
-
-def _folds_seen_to(smooth: _State, task: _Task) -> tuple[_State, _State]:
-    """Folds that were left for later: with what they add taken off where that is felt, and counted in the error."""
-    mass = smooth.last.averages.folded_mass
-    if not smooth.converged or mass >= LARGEST_TAKEN:
-        return smooth, smooth
-    smooth = smooth._replace(seen=[mixed(task.settings, _cut)] if mass > FELT_FOLD else smooth.seen)
-    counted = _with_folds(smooth, task)
-    felt = smooth.error < FOLD_WEIGHT * mass and task.tol < counted.error
-    return _without_gaps(smooth, task) if felt else counted, counted
-
-
-def _with_folds(state: _State, task: _Task) -> _State:
-    """The state with what its folds may do counted in the errors."""
-    folded = FOLD_WEIGHT * state.last.averages.folded_mass
-    sizes = np.maximum(1.0, np.abs(_numbers(state.last, task)))
-    return state._replace(error=state.error + folded * sizes[0], errors=state.errors + folded * sizes[1:])
-
-
-def _without_gaps(state: _State, task: _Task) -> _State:
-    """The fixed point with what folds add taken off, on rows that get finer until the error is what is asked for."""
-    assert state.refined is not None
-    channel, near, slopes, gap = state.refined
-    order, iterations = state.last.order, state.iterations
-    numbers = [_numbers(state.last, task)]
-    for fineness in range(-1, FINEST_GAPS + 1):
-        rows = _less_gaps(channel, fineness, task)
-        found = _by_newton(rows, order, near, task, _residual_tolerance(task))
-        order, iterations = found.last.order, iterations + found.iterations
-        numbers.append(_numbers(found.last, task))
-        errors = _errors(found.last, near, slopes, task, gap + _level_error(numbers, channel.slack), 0.0)
-        if errors[0] <= task.tol or not task.budget.affords(3.0 * NEXT_LEVEL * rows.work, float(errors[0])):
-            break
-    method = state.method.replace(channel.name, GapChannel.name, 1)
-    return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method)
-
-
-def _less_gaps(channel: Ladder, fineness: int, task: _Task) -> Channel:
-    """The same nodes, less the gaps on rows of some fineness."""
-    parts = {s.tokens: part for s, part in zip(task.settings, parts_of(channel), strict=True)}
-
-    def less_gaps(setting: Setting) -> Channel:
-        part = parts[setting.tokens]
-        return GapChannel(part, fineness) if isinstance(part, ProxFreeChannel) else part
-
-    return mixed(task.settings, less_gaps)
-
-
-def _smooth(setting: Setting) -> Ladder:
-    """Prox-free where there are scores to minimise over; else the prox is the field itself."""
-    return (ProxFreeChannel if dimensions(setting)[0] else ProxChannel).at_level(0, setting)
-
-
-def _cuttable(setting: Setting) -> bool:
-    return not dimensions(setting)[0] or FoldedChannel.applies(setting)
-
-
-def _cut(setting: Setting) -> Ladder:
-    """The folds cut out, where there are scores."""
-    return FoldedChannel(0, setting) if dimensions(setting)[0] else _smooth(setting)

@@ -24,7 +24,7 @@ def command(activation: str, task: str, tokens: str, output: str, parameters: di
     if printed and as_json():
         raise InputError("output", output, "a file: with --json standard output is for the JSON object")
     from replicode.asked import asked
-    from replicode.codegen.emit import generate
+    from replicode.codegen.compiler import generate
     from replicode.theory.lengths import lengths
     from replicode.verbs.derive import derive
 

@@ -13,6 +13,7 @@ from replicode.cache import cached
 from replicode.content import model_content, task_content
 from replicode.modules import call, module_for
 from replicode.results import Solution
+from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import Refusal
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters
@@ -89,6 +90,8 @@ def bayes_reference(
 
         try:
             found = bayes(task=task, tokens=law, nu=nu, alpha=alpha, noise=noise, digits=BAYES_DIGITS, model=model)
+        except BudgetSpent:
+            raise
         except Refusal as refusal:
             return {"made_for": f"Bayes-optimal risk, refused: {refusal}", "risk": None, "error": None}
         trusted = found.converged and math.isfinite(found.test_risk) and found.error < BAYES_WORST
@@ -99,7 +102,10 @@ def bayes_reference(
         }
 
     key = task_content(task), repr(law), float(alpha), float(nu), float(noise), BAYES_DIGITS, *model_content(model)
-    found = cached("bayes", key, build)
+    try:
+        found = cached("bayes", key, build)
+    except BudgetSpent:  # not kept: another machine, or a larger budget, may have it
+        return None
     return None if found["risk"] is None else (float(found["risk"]), float(found["error"]))
 
 

@@ -12,17 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.theory.activation import register, registered
 from replicode.theory.saddle import derive
 
 GOLDEN = Path(__file__).parent
-RUNTIME_STARTS = "\n# Quadrature nodes"
-CASES = {"softmax_2.txt": ("softmax", 2), "linear_3.txt": ("linear", 3)}
+RUNTIME_STARTS = "\n# What belongs to one number of tokens"
+CASES = {
+    "softmax_2.txt": ("softmax", 2),
+    "linear_3.txt": ("linear", 3),
+    "relu_2.txt": ("relu", 2),
+    "max_2.txt": ("softmax", 2, "max"),
+    "lengths.txt": ("linear", "1:0.25,2:0.75"),
+}
 
 
-def _source(text, tokens):
-    return generate(derive(text, "spiked", tokens)).source
+def _source(text, tokens, task="spiked"):
+    return generate(derive(text, task, tokens)).source
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +64,7 @@ SEVERAL_SUMS = "exp(x)/(sum(exp(x)) + c*mean(x**2) + mean(tanh(x - mean(x))) + 2
 
 def test_other_processes_give_the_same_bytes(sources):
     program = (
-        "import sys; from replicode.codegen.emit import generate; from replicode.theory.saddle import derive; "
+        "import sys; from replicode.codegen.compiler import generate; from replicode.theory.saddle import derive; "
         "[sys.stdout.buffer.write(generate(derive(t, 'spiked', 2)).source.encode()) for t in sys.argv[1:]]"
     )
     run = subprocess.run(
@@ -109,12 +115,3 @@ def test_imports_of_a_generated_module(sources):
         named |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert {n.split(".")[0] for n in named} <= allowed
         assert not any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
-
-
-def test_nothing_is_defined_twice(sources):
-    """Run-time files share one name space in a generated module: a helper of the same name would replace another."""
-    for source in sources.values():
-        body = ast.parse(source).body
-        names = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-        names += [t.id for node in body if isinstance(node, ast.Assign) for t in node.targets if hasattr(t, "id")]
-        assert sorted(names) == sorted(set(names))

@@ -8,7 +8,7 @@ from generated import module_of
 from mpmath import mpf
 
 from replicode.codegen.averages import Law
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.codegen.population import COARSE, FINE, averager, bayes_gain
 from replicode.codegen.sampled import SampledAverages
 from replicode.theory.activation import activation

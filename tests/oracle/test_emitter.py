@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from mpmath import mpf
 from strategies import BUILT_IN, PARAMETERS, SMOOTH, activations, direct_loss, direct_sigma, samples, system_of
 
-import replicode.codegen.lower
-from replicode.codegen.emit import first_token, generate, kernel_function, straight_line
+import replicode.codegen.lower.kernels
+from replicode.codegen.compiler import generate
+from replicode.codegen.emit.numpy import kernel_function
 from replicode.codegen.loading import load_source
-from replicode.codegen.lower import lower, parameter_symbol
+from replicode.codegen.lower import lower, lower_length, parameter_symbol
 from replicode.codegen.oracle import evaluate
 from replicode.codegen.pair import logistic_rate
 from replicode.codegen.stable import StableForm
@@ -96,17 +97,18 @@ def _agree(found, expected, scale=1.0):
         assert abs(mpf(float(f)) - e) <= allowed
 
 
+IMPORTS = "from __future__ import annotations\n\nimport numpy as np\nfrom scipy import special\n\n"
+
+
 @cache
 def kernels_alone(text, tokens, written_out=True):
     """The emitted kernels without the rest of the module, which costs more to derive than they do."""
     system = system_of(text, tokens)
-    ir = lower(system)
-    head = "import numpy as np\nfrom scipy import special\n\n"
-    head += f"PARAMETERS = {ir.parameters!r}\n"
-    head += f"SHIFT_INVARIANT = {system.properties.shift_invariant}\n\n"
-    shape = tokens if written_out else None, first_token(system)
-    programs = [straight_line(system, k, tokens) if written_out else None for k in ir.kernels]
-    functions = [kernel_function(k, ir.parameters, *shape, None, p) for k, p in zip(ir.kernels, programs, strict=True)]
+    ir, parameters = lower_length(system, tokens), system.activation.parameters
+    head = f"{IMPORTS}PARAMETERS = {parameters!r}\nSHIFT_INVARIANT = {system.properties.shift_invariant}\n\n"
+    programs = [ir.expansion if written_out and k.name == "expansion" else None for k in ir.kernels]
+    shape = tokens if written_out else None, ir.first
+    functions = [kernel_function(k, parameters, *shape, None, p) for k, p in zip(ir.kernels, programs, strict=True)]
     source = head + "\n\n".join(functions)
     return load_source(source, "emitted_kernels"), ir.kernels
 
@@ -206,7 +208,7 @@ def unstabilised(monkeypatch):
 
     def kernels(system):
         with monkeypatch.context() as patch:
-            patch.setattr(replicode.codegen.lower, "stabilised", lambda form: StableForm(form))
+            patch.setattr(replicode.codegen.lower.kernels, "stabilised", lambda form: StableForm(form))
             return lower(system).kernels
 
     return kernels

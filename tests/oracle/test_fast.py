@@ -7,7 +7,7 @@ import pytest
 from strategies import PARAMETERS, SMOOTH, system_of
 
 import replicode.codegen.fast
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.codegen.fast import c_source, compiled
 from replicode.codegen.loading import load_source
 from replicode.codegen.native import accelerated, compiler, machine

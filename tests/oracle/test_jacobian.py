@@ -108,13 +108,13 @@ def test_where_folds_weigh_errors_get_the_larger_of_both():
     assert (np.abs(found.slopes) >= np.abs(other.slopes)).all()
 
 
-@pytest.mark.parametrize("task", ["spiked", "max"])
-def test_jumping_and_weighted_channels_keep_differences(task):
-    module = module_of("softmax", task)
+def test_jumping_and_weighted_channels_keep_differences():
+    module = module_of("softmax", "spiked")
     setting = _setting(module)
     channels = [module.FoldedChannel(0, setting), module.ProxChannel.at_level(0, setting)]
-    channels += [] if task == "spiked" else [module.ProxFreeChannel.at_level(0, setting)]
     assert all(module.second_rates(c, POINT) is None for c in channels)
+    weighted = module_of("softmax", "max")
+    assert weighted.linearised is weighted.differenced and not hasattr(weighted, "second_rates")
 
 
 def _called(function, unknowns, case, nodes):

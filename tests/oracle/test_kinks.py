@@ -9,7 +9,7 @@ from scipy.stats import qmc
 from strategies import system_of
 
 import replicode as rc
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 
 
 def normalised(x):
@@ -83,7 +83,7 @@ def check_prox(text, tokens, V):
     sigma, kinks = SIGMAS[text]
     at = random_fields(module, tokens, 150, 3)
     setting = module.Setting(1.0, 0.3, np.empty(0))
-    chi, failed, _ = module.global_prox(at.w_chi, at, V, setting)
+    chi, failed, _ = module.kinked_global_prox(at.w_chi, at, V, setting)
     lowest = brute_prox(sigma, kinks, *at, V)
     found, expected = (objective(sigma, c, *at, V) for c in (chi, lowest))
     assert failed == 0
@@ -106,7 +106,7 @@ def test_envelope_is_below_and_its_gradient_is_the_distance(text, seed, log_v):
     sigma, _ = SIGMAS[text]
     at = random_fields(module, 2, 8, seed)
     setting = module.Setting(1.0, 0.3, np.empty(0))
-    chi, *_ = module.global_prox(at.w_chi, at, V, setting)
+    chi, *_ = module.kinked_global_prox(at.w_chi, at, V, setting)
     envelope = objective(sigma, chi, *at, V)
     rng = np.random.default_rng(seed)
     for scale in (1e-6, 1e-3, 0.3):
@@ -116,13 +116,13 @@ def test_envelope_is_below_and_its_gradient_is_the_distance(text, seed, log_v):
         move = np.zeros_like(chi)
         move[token] = 1e-5 * min(1.0, V[0])
         sides = [at._replace(w_chi=at.w_chi + s * move) for s in (1, -1)]
-        proxes = [module.prox(chi, f, V, setting)[0] for f in sides]
+        proxes = [module.kinked_prox(chi, f, V, setting)[0] for f in sides]
         values = [objective(sigma, c, *f, V) for c, f in zip(proxes, sides, strict=True)]
         slope = (values[0] - values[1]) / (2 * move[token])
         continuous = np.abs(proxes[0] - proxes[1]).max(axis=0) < 1e-3 * min(1.0, V[0])
         expected = (at.w_chi - chi)[token] / V[0]
         assert slope[continuous] == pytest.approx(expected[continuous], abs=1e-3 * (1 + np.abs(expected).max()))
-    rates = module._integrands(np.array([0.3, 1.0, V[0], 0.4, 1.0, V[1]]), setting, at, chi)
+    rates = module._kinked_integrands(np.array([0.3, 1.0, V[0], 0.4, 1.0, V[1]]), setting, at, chi)
     squares = ((chi - at.w_chi) ** 2).sum(axis=0) / V[0] ** 2
     assert rates[2] == pytest.approx(-squares / 2, rel=1e-5, abs=1e-7)
     assert rates[6] == pytest.approx(envelope, rel=1e-6, abs=1e-9)
@@ -135,10 +135,10 @@ def test_response_is_that_of_the_gains(text):
     setting, order = module.Setting(1.0, 0.3, np.empty(0)), np.array([0.3, 1.0, 1.5, 0.4, 1.0, 0.7])
     V = (order[2], order[5])
     at = random_fields(module, 2, 200, 5)
-    chi, *_ = module.global_prox(at.w_chi, at, V, setting)
+    chi, *_ = module.kinked_global_prox(at.w_chi, at, V, setting)
 
     def gains(fields):
-        there, _ = module.prox(chi, fields, V, setting)
+        there, _ = module.kinked_prox(chi, fields, V, setting)
         *_, sigmas, gain, _ = setting.kernel.gradient(there, fields.w_z, fields.y, V[1], setting.params)
         return (there - fields.w_chi) / V[0], gain * sigmas
 
@@ -150,7 +150,7 @@ def test_response_is_that_of_the_gains(text):
         rate_k, rate_v = ((pair[0][0] - pair[1][0]) / (2 * step) for pair in (by_score, by_value))
         trace, kk, kv = trace - rate_k[token], kk + (rate_k**2).sum(axis=0), kv + (rate_v**2).sum(axis=0)
         vv = vv + (((by_value[0][1] - by_value[1][1]) / (2 * step)) ** 2).sum(axis=0)
-    found = module._response_integrands(order, setting, at, chi)
+    found = module._kinked_responses(order, setting, at, chi)
     expected = np.stack([kk, kv, vv, trace])
     same = np.abs(found - expected).max(axis=0) < 1e-3 * (1 + np.abs(found).max(axis=0))
     assert same.mean() > 0.98  # the others jump or leave a kink within the step
@@ -207,7 +207,7 @@ def test_saddle_map_is_that_of_plain_formulas(text):
     task = module._Task(settings_, module.Problem(4.0, 1.0, 1.0), 1e-3)
     found = []
     for seed in range(6):
-        now = module.evaluate(module._scrambled(10, 50 + seed, task), order, task.problem)
+        now = module.evaluate(module._kinked_scrambled(10, 50 + seed, task), order, task.problem)
         found.append([*now.image, now.averages.train_loss])
     spread = np.hypot(*(np.std(sets, axis=0, ddof=1) / np.sqrt(6) for sets in (expected, found)))
     gap = np.mean(found, axis=0) - expected.mean(axis=0)
@@ -267,9 +267,11 @@ def test_errors_cover_other_nodes(text, tokens, monkeypatch):
     abs(x) is next to losing its signal: where the map of a set of nodes has no fixed point there, no error is known.
     """
     module = module_of(text, tokens)
-    solutions, scrambled = [module.solve(**POINT, tol=1e-9)], module._scrambled
+    solutions, scrambled = [module.solve(**POINT, tol=1e-9)], module._kinked_scrambled
     for seed in range(1, 7):
-        monkeypatch.setattr(module, "_scrambled", lambda log2, s, task, o=seed: scrambled(log2, s + 100 * o, task))
+        monkeypatch.setattr(
+            module, "_kinked_scrambled", lambda log2, s, task, o=seed: scrambled(log2, s + 100 * o, task)
+        )
         solutions.append(module.solve(**POINT, tol=1.0))
     for solution in solutions:
         assert solution.converged or (solution.error == np.inf and solution.warnings)

@@ -8,7 +8,7 @@ import pytest
 from generated import module_of as plain_module
 
 import replicode.theory.saddle
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.theory.errors import Refusal
 from replicode.theory.location import location
 from replicode.theory.task import task

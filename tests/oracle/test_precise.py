@@ -268,7 +268,7 @@ def test_folds_that_do_not_matter_are_counted():
 def test_many_dimensions_are_refused():
     module = SimpleNamespace(
         PARAMETERS=("c",),
-        WEIGHTED=False,
+        LOCATION="gaussian",
         KERNELS=(None,),
         Setting=lambda nu, noise, params: params,
         dimensions=lambda params: (2, 3 if params[0] else 1),

@@ -7,7 +7,7 @@ import pytest
 from generated import module_of
 from scipy import integrate, optimize, special
 
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.theory.saddle import derive
 
 

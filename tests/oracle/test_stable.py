@@ -12,7 +12,7 @@ import sympy as sp
 from mpmath import mpf
 from strategies import direct_loss, direct_sigma, system_of
 
-from replicode.codegen.emit import kernel_function
+from replicode.codegen.emit.numpy import kernel_function
 from replicode.codegen.loading import load_source
 from replicode.codegen.lower import lower
 from replicode.codegen.oracle import evaluate
@@ -103,7 +103,7 @@ CASES = [
 def _module(text, tokens):
     """The sigma and hessian kernels of an activation."""
     ir = lower(system_of(text, tokens))
-    head = "import numpy as np\nfrom scipy import special\n\n"
+    head = "from __future__ import annotations\nimport numpy as np\nfrom scipy import special\n\n"
     head += f"PARAMETERS = {ir.parameters!r}\n\n"
     chosen = [k for k in ir.kernels if k.name in ("sigma", "hessian")]
     return load_source(head + "\n\n".join(kernel_function(k, ir.parameters) for k in chosen), "emitted_kernels")

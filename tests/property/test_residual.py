@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import BUILT_IN, PARAMETERS, system_of
 
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 
 ORDER = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
 CONJUGATES = ("mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")

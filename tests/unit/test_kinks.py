@@ -1,13 +1,11 @@
 """Where kinks are, which of them are refused, and how training rounds them off."""
 
-import ast
-
 import numpy as np
 import pytest
 import sympy as sp
 from strategies import system_of
 
-from replicode.codegen.emit import KINKS, RUNTIME, _runtime_text, generate
+from replicode.codegen.compiler import generate
 from replicode.codegen.fast import c_source
 from replicode.codegen.precise import check_dimension
 from replicode.theory.activation import activation
@@ -108,28 +106,3 @@ def test_rounded_kinks(module):
     assert not np.allclose(rounded.sigma(chi)[~away], attention.sigma(chi)[~away], atol=1e-3)
     smooth = GeneratedAttention(generate(system_of("softmax", 2)).load(), 1.0, 0.0, np.empty(0))
     assert stages(smooth) == (smooth,)
-
-
-def test_what_kinks_replace_is_there_to_be_replaced():
-    """The run-time of kinks redefines functions by name: one that is renamed elsewhere would be replaced no more."""
-
-    def defined(name: str) -> set[str]:
-        body = ast.parse(_runtime_text(name)).body
-        functions = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        return functions | {
-            t.id for node in body if isinstance(node, ast.Assign) for t in node.targets if hasattr(t, "id")
-        }
-
-    elsewhere = set().union(*(defined(name) for name in RUNTIME))
-    assert defined(KINKS) & elsewhere == {
-        "prox",
-        "global_prox",
-        "_integrands",
-        "_response_integrands",
-        "_averages_of_length",
-        "_scrambled",
-        "_coarse",
-        "_other_branch",
-        "_averages_at",
-        "_best_state",
-    }

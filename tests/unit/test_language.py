@@ -14,7 +14,7 @@ import sympy as sp
 from click.testing import CliRunner
 
 from replicode.cli import main
-from replicode.codegen.emit import kernel_function
+from replicode.codegen.emit.numpy import kernel_function
 from replicode.codegen.lower import sigma_kernel, stable_form
 from replicode.theory.activation import activation
 from replicode.theory.channel import eliminate_values

@@ -10,7 +10,7 @@ from generated import module_of
 from mpmath import mpf
 
 import replicode as rc
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.theory.analysis import analysis
 from replicode.theory.bayes import derive_bayes
 from replicode.theory.errors import InputError, Refusal
@@ -135,6 +135,23 @@ def test_names_and_order_of_blocks_do_not_matter(blocks, task_text):
     assert entropies[1].risk == entropies[0].risk.xreplace(renamed)
 
 
+@pytest.mark.parametrize("text, tol", [("softmax", 1e-9), pytest.param("relu", 1e-2, marks=pytest.mark.full)])
+def test_a_module_of_reordered_blocks_has_the_same_solution(text, tol):
+    module = generate(derive(text, "spiked", 2, Model(blocks=(V, K)))).load()
+    assert module.ORDER_NAMES == ("m_v", "q_v", "V_v", "m_k", "q_k", "V_k") and module.V_K == 5
+    found, plain = (m.solve(**CASE, tol=tol) for m in (module, module_of(text)))
+    assert found.test_risk == pytest.approx(plain.test_risk, abs=2 * max(tol, plain.error))
+    assert found.excess_risk == found.test_risk - CASE["noise"] * CASE["noise"]
+    for name, value in plain.order_parameters.items():
+        assert found.order_parameters[name] == pytest.approx(value, abs=1e-7 + plain.errors[name] + found.errors[name])
+    assert found.replicon == pytest.approx(plain.replicon, rel=1e-4 if tol < 1e-6 else 0.1)
+
+
+def test_names_of_blocks_that_a_module_does_not_have_are_refused():
+    with pytest.raises(Refusal, match="blocks key, val"):
+        generate(derive("softmax", "spiked", 2, RENAMED))
+
+
 def test_a_scaled_risk_is_scaled_at_every_level():
     tripled = Model(risk=3 * (Y - F) ** 2)
     for plain, scaled in (
@@ -143,6 +160,11 @@ def test_a_scaled_risk_is_scaled_at_every_level():
     ):
         assert sp.expand(scaled - 3 * plain) == 0
     assert sp.expand(tripled.noise_risk() - 3 * NOISE**2) == 0
+    found, plain = (
+        m.solve(**CASE, tol=1e-6)
+        for m in (generate(derive("softmax", "spiked", 2, tripled)).load(), module_of("softmax"))
+    )
+    assert found.excess_risk == pytest.approx(3 * plain.excess_risk, abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from strategies import system_of
 
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 
 POINT = {"alpha": 4.0, "nu": 2.0, "noise": 0.3}
 SMALL = {"LOG2_FEW": 6, "LOG2_SOBOL": (6, 8), "LOG2_COARSE": 6}

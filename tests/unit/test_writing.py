@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from replicode.codegen import writing
-from replicode.codegen.emit import GeneratedModule
+from replicode.codegen.compiler import GeneratedModule
 from replicode.theory.errors import InputError
 
 MODULE = GeneratedModule("print('whole')\n" * 1000, "signature", {})

@@ -107,7 +107,7 @@ def jacobian_is_derivative(of: Subject) -> Verdict:
     made = _point(of)
     if isinstance(made, Verdict):
         return made
-    if not made.module.SMOOTH_PATHS:
+    if not hasattr(made.module, "second_rates"):
         return not_applicable("it is not derived: kinks, or a location with a weight of its own")
     coarse, fine = (quiet(made.module.second_rates, c, made.order) for c in made.channels)
     off = resolution(coarse, fine)

@@ -14,7 +14,7 @@ import numpy as np
 import sympy as sp
 from mpmath import mpf
 
-from replicode.codegen.emit import generate
+from replicode.codegen.compiler import generate
 from replicode.codegen.ir import Kernel
 from replicode.codegen.lower import lower, pullback_kernel, sigma_kernel, stable_form
 from replicode.codegen.oracle import evaluate

@@ -1,0 +1,48 @@
+"""The compiler: from a derived system to a standalone module, stage by stage.
+
+| stage | takes | gives |
+| --- | --- | --- |
+| theory.saddle.derive | activation, task, tokens | SaddleSystem: all equations |
+| lower.lower_module | SaddleSystem | ModuleIR: every function with its inputs, equations and outputs, and the choices |
+| link.linked | derived definitions, choices | Linked: these and the parts of runtime/ that the entry points reach |
+| emit.numpy.numpy_module | ModuleIR | the source of one file; emit.c.c_module likewise, of loops in C |
+| loading.load_source | source | the module |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+from replicode.codegen.emit.numpy import numpy_module
+from replicode.codegen.loading import load_source
+from replicode.codegen.lower import lower_module
+from replicode.codegen.writing import write
+from replicode.theory.budget import budget
+from replicode.theory.saddle import SaddleSystem
+
+
+@dataclass(frozen=True)
+class GeneratedModule:
+    """The source of a standalone solver, with its signature and operation counts."""
+
+    source: str = field(repr=False)
+    signature: str
+    operations: Mapping[str, int]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the source whole or not at all."""
+        return write(path, self.source, "path")
+
+    def load(self) -> ModuleType:
+        """The module, executed from its source."""
+        return load_source(self.source, f"replicode_generated_{self.signature[:16]}")
+
+
+@budget("generating the module")
+def generate(system: SaddleSystem) -> GeneratedModule:
+    """Emit the module of a derived system."""
+    ir = lower_module(system)
+    return GeneratedModule(numpy_module(ir), ir.provenance.signature, ir.provenance.operations)

@@ -1,0 +1,1 @@
+"""Emitters: each prints a ModuleIR in one language, and derives nothing."""

@@ -1,0 +1,180 @@
+"""The linker: derived definitions and the run-time parts that they need, as the sections of one module.
+
+Parts are the files of runtime/, ordinary modules whose names are disjoint. What the emitter supplies stands in the
+place of runtime/kernel.py; at every other seam, a name that a part assigns a default to, the system's choice is put.
+`linked` takes the closure of what the entry points reach, one top-level definition at a time: nothing is defined twice,
+nothing unreachable is kept, and a name that is not defined anywhere is an error.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import symtable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+SEAM = "kernel"
+PARTS = (
+    *(SEAM, "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "fields", "prox", "channel"),
+    *("proxfree", "rows", "onsets", "folds", "gaps", "mixture", "population", "hessian", "fixedpoint", "states"),
+    *("routes", "solver", "energy", "jacobian", "kinks", "script"),
+)
+CHOICES = "choices"
+PUBLIC = ("METADATA", "Solution", "free_energy", "jacobian", "population_risk", "residual", "risk_of_overlaps", "solve")
+ENTRIES = (*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "__main__")
+MAIN = "__main__"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A top-level statement: the names it defines, its source, and the names of the module that it uses."""
+
+    names: tuple[str, ...]
+    text: str
+    uses: frozenset[str]
+
+    @property
+    def assigns(self) -> bool:
+        """Whether it is an assignment, which stands next to others."""
+        return not self.text.startswith(("def ", "class ", "@", "if "))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of the run-time: its subject, what it imports by name, and its definitions in order."""
+
+    name: str
+    subject: str
+    imports: Mapping[str, str]
+    definitions: tuple[Definition, ...]
+
+
+@dataclass(frozen=True)
+class Linked:
+    """A module's imports, and its definitions by section."""
+
+    imports: tuple[str, ...]
+    sections: Mapping[str, tuple[Definition, ...]]
+
+
+def defined(text: str) -> Definition:
+    """A definition by its source."""
+    (node,) = ast.parse(text).body
+    return Definition(_targets(node), text, frozenset(_used(symtable.symtable(text, "<part>", "exec"))))
+
+
+def _used(table: symtable.SymbolTable) -> set[str]:
+    """Names that code looks up outside of its own functions and classes."""
+    outer = table.get_type() == "module"
+    names = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (outer or s.is_global())}
+    return names.union(*[_used(child) for child in table.get_children()])
+
+
+def parts_text() -> str:
+    """The source of the whole run-time."""
+    return "\0".join(_text(name) for name in PARTS)
+
+
+def _text(name: str) -> str:
+    return files("replicode.codegen.runtime").joinpath(f"{name}.py").read_text(encoding="utf-8")
+
+
+@cache
+def part(name: str) -> Part:
+    """A file of the run-time, taken apart."""
+    text = _text(name)
+    tree = ast.parse(text)
+    lines = text.split("\n")
+    imports: dict[str, str] = {}
+    definitions = []
+    for node in tree.body[1:]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports |= _imported(node)
+        else:
+            decorators = [d.lineno for d in getattr(node, "decorator_list", [])]
+            source = "\n".join(lines[min([node.lineno, *decorators]) - 1 : node.end_lineno])
+            definitions.append(defined(source))
+    subject = (ast.get_docstring(tree) or name).split("\n\n")[0]
+    return Part(name, subject, imports, tuple(definitions))
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
+    """The names that an import from outside the project binds, each with a line of its own."""
+    if isinstance(node, ast.Import):
+        return {a.asname or a.name: ast.unparse(ast.Import([a])) for a in node.names}
+    if node.module == "__future__" or (node.module or "").startswith("replicode."):
+        return {}
+    return {a.asname or a.name: ast.unparse(ast.ImportFrom(node.module, [a], 0)) for a in node.names}
+
+
+def _targets(node: ast.stmt) -> tuple[str, ...]:
+    """The names that a statement defines; a script's last lines have one of their own."""
+    match node:
+        case ast.FunctionDef() | ast.ClassDef():
+            return (node.name,)
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return (name,)
+        case ast.Assign():
+            return tuple(n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name))
+        case ast.If():
+            return (MAIN,)
+    raise SyntaxError(f"{ast.unparse(node)}: a run-time part has definitions and assignments only")
+
+
+def chosen(definition: Definition, value: str) -> Definition:
+    """The definition of a seam with another value."""
+    (node,) = ast.parse(definition.text).body
+    assert isinstance(node, ast.Assign | ast.AnnAssign)
+    node.value = ast.parse(value, mode="eval").body
+    return defined(ast.unparse(node))
+
+
+def linked(derived: Sequence[Definition], choices: Mapping[str, str], entries: Iterable[str] = ENTRIES) -> Linked:
+    """All that the entry points reach; the derived definitions replace those of the seam."""
+    supplied = {name for d in derived for name in d.names}
+    sections = {name: [d for d in part(name).definitions if not supplied & {*d.names}] for name in PARTS}
+    stubs = {name for d in sections[SEAM] for name in d.names if d.text.startswith("def ")}
+    sections[SEAM] += derived
+    seams = _by_name(sections.values())
+    sections = {n: [d for d in found if not choices.keys() & {*d.names}] for n, found in sections.items()}
+    sections[CHOICES] = [chosen(seams[name], value) for name, value in choices.items()]
+    known = _by_name(sections.values())
+    imports = {name: line for p in PARTS for name, line in part(p).imports.items()}
+    reached, outside = _closure(entries, known, imports)
+    if missing := sorted(reached & stubs):
+        raise NameError(f"the system does not supply {missing}")
+    kept = {name: tuple(d for d in found if reached & {*d.names}) for name, found in sections.items()}
+    lines = tuple(sorted({imports[name] for name in outside}))
+    return Linked(lines, {name: found for name, found in kept.items() if found})
+
+
+def _by_name(sections: Iterable[Sequence[Definition]]) -> dict[str, Definition]:
+    """All definitions; a name that two of them have is an error."""
+    known: dict[str, Definition] = {}
+    for d in (d for found in sections for d in found):
+        if taken := known.keys() & {*d.names}:
+            raise NameError(f"{sorted(taken)} are defined twice")
+        known |= dict.fromkeys(d.names, d)
+    return known
+
+
+def _closure(
+    entries: Iterable[str], known: Mapping[str, Definition], imports: Mapping[str, str]
+) -> tuple[set[str], set[str]]:
+    """The names that are reached, those of the module and those that are imported."""
+    reached: set[str] = set()
+    outside: set[str] = set()
+    waiting = list(entries)
+    while waiting:
+        name = waiting.pop()
+        if name in known and name not in reached:
+            reached.add(name)
+            waiting += known[name].uses
+        elif name in imports:
+            outside.add(name)
+        elif name not in known and not hasattr(builtins, name):
+            raise NameError(f"{name} is used but not defined")
+    return reached, outside

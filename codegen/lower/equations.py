@@ -1,0 +1,289 @@
+"""Functions of order parameters, fields and overlaps, as theory hands their equations over, in the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+import sympy as sp
+
+from replicode.codegen.contract import declared
+from replicode.codegen.ir import (
+    Assignment,
+    Entry,
+    Factor,
+    Function,
+    Matrix,
+    Moment,
+    OverTokens,
+    Split,
+    TokenRows,
+    Unpacked,
+    Vector,
+)
+from replicode.codegen.lower.kernels import parameter_symbol
+from replicode.theory.curvature import Curvature, second_rate_symbol
+from replicode.theory.gaussian import FieldLaw
+from replicode.theory.kinks import kink_points
+from replicode.theory.location import Location
+from replicode.theory.model import CHI_STAR, Model, Y
+from replicode.theory.nodes import L
+from replicode.theory.population import (
+    BIAS_IDLE,
+    CHI_EPS,
+    CHI_IDLE,
+    SIGMA_EPS,
+    SIGMA_IDLE,
+    PopulationRisk,
+)
+from replicode.theory.saddle import ChannelAverage, SaddleSystem, envelope_of, rate_symbol
+from replicode.theory.stability import responses_of, stability_matrix
+
+FIELDS = {"score": "w_chi", "value": "w_z"}
+GAINS = {"score": "g_chi", "value": "g_z"}
+
+
+@dataclass(frozen=True)
+class Names:
+    """How the functions of a model take their arguments apart: vectors by their entries, fields by tokens."""
+
+    order: Unpacked
+    conjugates: Unpacked
+    rates: Unpacked
+    tokens: tuple[Split, ...]
+    slopes: Split
+
+
+def names_of(model: Model) -> Names:
+    """The names in the order that the model defines."""
+    hidden, idle = model.hidden, model.idle
+    roles = [(name, model.block(name).role) for name in hidden.w]
+    return Names(
+        Unpacked("order", model.order_parameters),
+        Unpacked("conjugates", model.conjugates),
+        Unpacked("rates", tuple(rate_symbol(t) for t in model.order_parameters)),
+        (
+            *(Split(FIELDS[role], hidden.w[name], idle.w[name]) for name, role in roles),
+            *(Split(GAINS[role], hidden.g[name], idle.g[name]) for name, role in roles),
+        ),
+        Split("s_chi", hidden.slope, idle.slope),
+    )
+
+
+def _explicit(name: str, names: Sequence[Unpacked], equations: Mapping[sp.Symbol, sp.Expr]) -> Function:
+    """A vector of named equations."""
+    assignments = tuple(Assignment(s, e) for s, e in equations.items())
+    return Function(declared(name), tuple(names), assignments, Vector(tuple(equations)))
+
+
+def laws(system: SaddleSystem) -> list[Function]:
+    """The laws of the fields at the hidden token and at an idle one."""
+    order = names_of(system.model).order
+    return [_law("hidden_law", system.hidden_law, order), _law("idle_law", system.idle_law, order)]
+
+
+def _law(name: str, law: FieldLaw, order: Unpacked) -> Function:
+    return Function(declared(name), (order,), (), (Vector(tuple(law.mean)), Matrix(_rows(law.covariance))))
+
+
+def _rows(matrix: sp.ImmutableMatrix) -> tuple[tuple[sp.Expr, ...], ...]:
+    return tuple(tuple(matrix.row(i)) for i in range(matrix.rows))
+
+
+def location_functions(place: Location) -> list[Function]:
+    """The hidden location's own log-weight: of the token's score x, and the rate at which it grows with it."""
+    equations = {"own_log_weight": place.own, "own_slope": place.slope} if place.weighted else {}
+    functions = [Function(declared(name), (), (), expr, shaped_like="x") for name, expr in equations.items()]
+    ranked = place.kind == "ranked"
+    return [*functions, *([Function(declared("ranking_slope"), (), (), place.slope)] if ranked else [])]
+
+
+def channel_rates(system: SaddleSystem) -> Function:
+    """The integrands of dE[M]/d(order parameters)."""
+    assignments = [
+        Assignment(rate_symbol(t), _over(average), f"dE[M]/d{t.name} = {average.expression(L)}")
+        for t, average in system.channel.items()
+    ]
+    signature, names = declared("channel_rates", system.location.weighted), names_of(system.model)
+    taken: tuple[Unpacked | Split, ...] = (names.order, *names.tokens, names.slopes)
+    return Function(signature, taken, tuple(assignments), names.rates.symbols)
+
+
+def _over(average: ChannelAverage, weights: str | None = None) -> OverTokens:
+    return OverTokens(average.hidden, average.idle, weights)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Products of fields whose averages make up all rates, with their symbols, and every rate in them."""
+
+    moments: Mapping[sp.Symbol, Moment]
+    rates: Mapping[sp.Symbol, sp.Expr]
+
+
+def channel_moments(system: SaddleSystem) -> Moments:
+    """The rates as coefficients times moments of the fields; the score fields less their means."""
+    model, names = system.model, names_of(system.model)
+    arrays = {s: split.source for split in (*names.tokens, names.slopes) for s in (split.hidden, split.idle)} | {Y: "y"}
+    arrays |= {fields.w[model.scores.name]: "d_chi" for fields in (model.hidden, model.idle)}
+    idle = {split.idle for split in (*names.tokens, names.slopes)}
+    terms = {theta: _terms(system, theta, arrays) for theta in model.order_parameters}
+    found = dict.fromkeys(m for each in terms.values() for m, _ in each)
+    symbols = {monomial: sp.Symbol(f"e_{i + 1}", real=True) for i, monomial in enumerate(found)}
+    moments = {
+        symbol: Moment(tuple(Factor(arrays[f], f in idle) for f in _factors(monomial)))
+        for monomial, symbol in symbols.items()
+    }
+    rates = {rate_symbol(t): sp.Add(*[sp.factor_terms(c) * symbols[m] for m, c in each]) for t, each in terms.items()}
+    return Moments(moments, rates)
+
+
+def _factors(monomial: sp.Expr) -> list[sp.Symbol]:
+    """The fields of a product, each as often as it occurs."""
+    return [f for base, k in monomial.as_powers_dict().items() for f in [base] * int(k)]
+
+
+def _terms(system: SaddleSystem, theta: sp.Symbol, fields: Mapping[sp.Symbol, str]) -> list[tuple[sp.Expr, sp.Expr]]:
+    """A rate as monomials in the fields, with their coefficients."""
+    model = system.model
+    pairs = [
+        (fields.w[model.scores.name], law)
+        for fields, law in ((model.hidden, system.hidden_law), (model.idle, system.idle_law))
+    ]
+    means = {w: w + law.mean[law.fields.index(w)] for w, law in pairs}
+    average = system.channel[theta]
+    return [t for part in (average.hidden, average.idle) for t in _monomials(part.xreplace(means), fields)]
+
+
+def _monomials(part: sp.Expr, fields: Mapping[sp.Symbol, str]) -> list[tuple[sp.Expr, sp.Expr]]:
+    known = sorted(part.free_symbols & set(fields), key=lambda s: s.name)
+    terms = [t for t in sp.Poly(part, *known).terms() if t[1] != 0] if known else []
+    return [(sp.Mul(*[f**k for f, k in zip(known, powers, strict=True)]), c) for powers, c in terms]
+
+
+def moment_functions(system: SaddleSystem, found: Moments) -> list[Function]:
+    """The rates averaged over weighted samples: first the moments of the fields, then the constants."""
+    symbols = tuple(found.moments)
+    signature = declared("channel_moments", system.location.weighted)
+    sums = tuple(Assignment(s, moment) for s, moment in found.moments.items())
+    return [
+        Function(signature, (), sums, Vector(symbols)),
+        _explicit("rates_from_moments", (names_of(system.model).order, Unpacked("moments", symbols)), found.rates),
+    ]
+
+
+def saddle_maps(system: SaddleSystem) -> list[Function]:
+    """The conjugates from the rates, the order parameters from the conjugates, and f with its gradient."""
+    envelope = sp.Symbol("envelope", real=True)
+    model, names = system.model, names_of(system.model)
+    unknowns = (*model.order_parameters, *model.conjugates)
+    slopes = Vector(tuple(system.gradient[u] for u in unknowns), tuple(f"df/d{u.name}" for u in unknowns))
+    value = system.free_energy.xreplace({envelope_of(model): envelope})
+    return [
+        _explicit("conjugates_from_rates", (names.rates,), system.conjugate_update),
+        _explicit("prior_update", (names.conjugates,), {s: system.prior_update[s] for s in model.order_parameters}),
+        Function(declared("free_energy_value"), (names.order, names.conjugates), (), value),
+        Function(declared("free_energy_gradient"), (names.order, names.conjugates, names.rates), (), slopes),
+    ]
+
+
+def curvature_functions(found: Curvature, model: Model) -> list[Function]:
+    """What the Jacobian of the saddle-point equations is made of."""
+    names = names_of(model)
+    notes = tuple(f"d/d{u.name}" for u in (*model.order_parameters, *model.conjugates))
+    hessian = Function(
+        declared("free_energy_hessian"),
+        (names.order, names.conjugates),
+        _second_rates(found.jacobian, model),
+        Matrix(_rows(found.jacobian), notes),
+    )
+    slopes = Function(
+        declared("train_loss_slopes"),
+        (names.order, names.rates),
+        _second_rates(found.train_loss, model),
+        Vector(tuple(found.train_loss)),
+    )
+    return [*([_displacements(found, model), _bending(found, model)] if found.displacements else []), hessian, slopes]
+
+
+def _second_rates(entries: Iterable[sp.Expr], model: Model) -> tuple[Assignment, ...]:
+    """The second derivatives of E[M] that occur, from the matrix `second`."""
+    used = set().union(*[e.free_symbols for e in entries])
+    symbols = {second_rate_symbol(*pair): pair for pair in combinations_with_replacement(model.order_parameters, 2)}
+    places = {s: map(model.index, pair) for s, pair in symbols.items() if s in used}
+    return tuple(Assignment(s, Entry("second", *pair)) for s, pair in places.items())
+
+
+def _displacements(found: Curvature, model: Model) -> Function:
+    named = {theta: sp.Symbol(f"t_{theta.name}", real=True) for theta in found.displacements}
+    moved = found.displacements.items()
+    rows = tuple(Assignment(named[t], TokenRows(FIELDS[model.block(d.block).role], d.hidden, d.idle)) for t, d in moved)
+    returned = tuple(tuple(named[t] for t, d in moved if d.block == b) for b in model.hidden.w)
+    names = names_of(model)
+    return Function(declared("displacements"), (names.order, *names.tokens), rows, returned)
+
+
+def _bending(found: Curvature, model: Model) -> Function:
+    bent, size, names = sp.Symbol("bent"), len(model.order_parameters), names_of(model)
+    sums = []
+    for pair, average in found.bending.items():
+        i, j = map(model.index, pair)
+        targets = dict.fromkeys([Entry(bent.name, i, j), Entry(bent.name, j, i)])
+        sums.append(Assignment(tuple(targets), _over(average, "weights")))
+    return Function(declared("bending"), (names.order, *names.tokens), tuple(sums), bent, zeros=(bent.name, size))
+
+
+def stability_function(model: Model) -> Function:
+    """The de Almeida-Thouless matrix, scores before values."""
+    by_role = [model.blocks.index(model.block(name)) for name in model.hidden.w]
+    matrix, responses = (m.extract(by_role, by_role) for m in (stability_matrix(model), responses_of(model)))
+    squares = Unpacked("squares", tuple(dict.fromkeys(responses)))
+    return Function(declared("stability_matrix"), (names_of(model).order, squares), (), Matrix(_rows(matrix)))
+
+
+def population_functions(risk: PopulationRisk, weighted: bool) -> list[Function]:
+    """The risk of a fixed estimator, on the manifold and from all its overlaps; the law of scores without a weight."""
+    base = sp.S.Zero, risk.idle_score_variance, risk.idle_score_variance
+    score = base if weighted else (risk.score_mean, risk.score_variance, risk.idle_score_variance)
+    return [
+        Function(declared("risk_on_manifold"), (), (), risk.on_manifold),
+        Function(declared("noise_risk"), (), (), risk.model.noise_risk()),
+        Function(declared("best_value_overlap"), (), (), risk.best_value_overlap),
+        Function(declared("score_law"), (), (), score),
+        _overlap_risk(risk),
+    ]
+
+
+def _overlap_risk(risk: PopulationRisk) -> Function:
+    star, stars = (sp.Symbol(f"{CHI_STAR.name}_{token}", real=True) for token in ("eps", "l"))
+    by_role = (risk.model.scores, risk.model.values)
+    overlaps = Unpacked("overlaps", tuple(s for b in by_role for s in (b.m, b.q)) + risk.model.cross_overlaps)
+    tokens = Split("chi", CHI_EPS, CHI_IDLE), Split("sigmas", SIGMA_EPS, SIGMA_IDLE), Split("stars", star, stars)
+    hidden, idle, bias = (
+        e.xreplace({CHI_STAR: s}) for e, s in ((risk.hidden, star), (risk.idle, stars), (risk.bias, stars))
+    )
+    total = sp.Symbol("risk", real=True)
+    sums = Assignment(BIAS_IDLE, OverTokens(sp.S.Zero, bias)), Assignment(total, OverTokens(hidden, idle))
+    return Function(declared("overlap_risk_terms", not risk.gaussian), (overlaps, *tokens), sums, total)
+
+
+def parameters_of(system: SaddleSystem) -> tuple[dict[sp.Symbol, sp.Symbol], Unpacked]:
+    """The user's parameters by the names that they have in the module, and these as entries of `params`."""
+    named = {sp.Symbol(p, real=True): parameter_symbol(p) for p in system.activation.parameters}
+    return named, Unpacked("params", tuple(named.values()))
+
+
+def row_sum(system: SaddleSystem, tokens: int) -> Function:
+    """sum_l sigma_l where it does not depend on the scores."""
+    named, params = parameters_of(system)
+    total = system.properties.row_sum
+    value = None if total is None else total.xreplace({L: sp.Integer(tokens), **named})
+    return Function(declared("row_sum"), (params,), (), value)
+
+
+def kinks(system: SaddleSystem) -> Function:
+    """The scores at which sigma has a kink."""
+    named, params = parameters_of(system)
+    points = tuple(p.xreplace(named) for p in kink_points(system.activation))
+    return Function(declared("kink_points"), (params,), (), Vector(points))

@@ -1,0 +1,267 @@
+"""Which channel integrates what: the routes to a fixed point, to averages at any point, and to a first look.
+
+Prox-free nodes are tried first, while the dimension allows and no fold matters. Where the scores have one dimension,
+what folds add is taken off, or the folds are cut out. Else a global prox is taken on scrambled nodes. The linker writes
+the table ROUTES of a module: without the folds where no length has such rows, between kinks where there are any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from replicode.codegen.runtime.channel import Averages, Channel, Ladder, ProxChannel, node_dimensions
+from replicode.codegen.runtime.fields import dimensions
+from replicode.codegen.runtime.fixedpoint import Converged, beside
+from replicode.codegen.runtime.folds import FoldedChannel
+from replicode.codegen.runtime.gaps import GapChannel
+from replicode.codegen.runtime.hessian import second_rates
+from replicode.codegen.runtime.kernel import Array
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.mixture import mixed, mixed_ladder, parts_of
+from replicode.codegen.runtime.nodes import lattice, level_count, sobol
+from replicode.codegen.runtime.places import RATES, by_block, ordered
+from replicode.codegen.runtime.population import LATTICE_DIMENSIONS
+from replicode.codegen.runtime.proxfree import ProxFreeChannel, symmetries
+from replicode.codegen.runtime.states import (
+    FINEST_GAPS,
+    FOLD_WEIGHT,
+    LOG2_SOBOL,
+    NEGLIGIBLE_FOLD,
+    NEXT_LEVEL,
+    _by_newton,
+    _ensemble,
+    _ensemble_work,
+    _errors,
+    _iterated,
+    _level_error,
+    _levels,
+    _numbers,
+    _residual_tolerance,
+    _State,
+    _Task,
+)
+
+LARGEST_TAKEN = 2e-3
+FELT_FOLD = 1e-7
+SMOOTH_ERROR = 1e-3
+COARSE_DEFECT = 0.02
+COARSE_STEPS = 100
+DIFFERENCE_STEP = 3e-2
+
+
+class Routes(NamedTuple):
+    """What a module has for each of these: by a fixed point from a start, by averages and second rates at any point.
+
+    `coarse` is a channel on few nodes, and `branch` is where these lead from another start than that of a known point.
+    """
+
+    state: Callable[[Array, _Task], _State]
+    averages: Callable[[Array, Setting, float], Averages]
+    second: Callable[[Array, Setting, float], Array]
+    coarse: Callable[[Setting], Channel]
+    branch: Callable[[Array, Array, _Task], Converged]
+
+
+def smooth_state(start: Array, task: _Task) -> _State:
+    """Prox-free while the dimension allows and no fold matters; else the prox."""
+    if task.dimensions > LATTICE_DIMENSIONS:
+        return _ensemble(start, task)
+    smooth = _levels(mixed_ladder(task.settings, _smooth), start, task)
+    without_scores = not any(dimensions(s)[0] for s in task.settings)
+    return smooth if without_scores or _folds_do_not_matter(smooth, task) else _jumping(smooth, start, task)
+
+
+def folded_state(start: Array, task: _Task) -> _State:
+    """The same, but less the folds, or these cut out, before the prox is taken."""
+    if not all(_cuttable(s) for s in task.settings):
+        return smooth_state(start, task)
+    smooth = _levels(mixed_ladder(task.settings, _smooth), start, task, LARGEST_TAKEN)
+    taken, smooth = _folds_seen_to(smooth, task)
+    if taken.converged and taken.error <= task.tol:
+        return taken
+    if _folds_do_not_matter(smooth, task):
+        return smooth
+    rows = mixed_ladder(task.settings, _cut)
+    cut = _levels(rows, smooth.last.order if smooth.converged else start, task)._replace(seen=[rows])
+    found = [s for s in (cut, smooth, taken) if s.converged]
+    return min(found, key=lambda s: s.error) if cut.converged else _jumping(smooth, start, task)
+
+
+def _folds_do_not_matter(smooth: _State, task: _Task) -> bool:
+    """Whether the error is what is asked for, or owes little to the folds."""
+    folded = FOLD_WEIGHT * smooth.last.averages.folded_mass
+    good = max(task.tol, min(0.5 * (smooth.error - folded), NEGLIGIBLE_FOLD * FOLD_WEIGHT))
+    return smooth.converged and folded <= good and smooth.error <= max(task.tol, SMOOTH_ERROR)
+
+
+def _jumping(smooth: _State, start: Array, task: _Task) -> _State:
+    """The fixed point with a global prox, unless that without one is known better, or good enough."""
+    if smooth.converged and not task.budget.affords(_ensemble_work(LOG2_SOBOL[0], task), smooth.error):
+        return smooth
+    found = _ensemble(smooth.last.order if smooth.converged else start, task)
+    if not smooth.converged:
+        return found
+    averages = found.last.averages._replace(folded_mass=smooth.last.averages.folded_mass)
+    found = found._replace(last=found.last._replace(averages=averages))
+    return found if found.error <= smooth.error else smooth
+
+
+def _folds_seen_to(smooth: _State, task: _Task) -> tuple[_State, _State]:
+    """Folds that were left for later: with what they add taken off where that is felt, and counted in the error."""
+    mass = smooth.last.averages.folded_mass
+    if not smooth.converged or mass >= LARGEST_TAKEN:
+        return smooth, smooth
+    smooth = smooth._replace(seen=[mixed(task.settings, _cut)] if mass > FELT_FOLD else smooth.seen)
+    counted = _with_folds(smooth, task)
+    felt = smooth.error < FOLD_WEIGHT * mass and task.tol < counted.error
+    return _without_gaps(smooth, task) if felt else counted, counted
+
+
+def _with_folds(state: _State, task: _Task) -> _State:
+    """The state with what its folds may do counted in the errors."""
+    folded = FOLD_WEIGHT * state.last.averages.folded_mass
+    sizes = np.maximum(1.0, np.abs(_numbers(state.last, task)))
+    return state._replace(error=state.error + folded * sizes[0], errors=state.errors + folded * sizes[1:])
+
+
+def _without_gaps(state: _State, task: _Task) -> _State:
+    """The fixed point with what folds add taken off, on rows that get finer until the error is what is asked for."""
+    assert state.refined is not None
+    channel, near, slopes, gap = state.refined
+    order, iterations = state.last.order, state.iterations
+    numbers = [_numbers(state.last, task)]
+    for fineness in range(-1, FINEST_GAPS + 1):
+        rows = _less_gaps(channel, fineness, task)
+        found = _by_newton(rows, order, near, task, _residual_tolerance(task))
+        order, iterations = found.last.order, iterations + found.iterations
+        numbers.append(_numbers(found.last, task))
+        errors = _errors(found.last, near, slopes, task, gap + _level_error(numbers, channel.slack), 0.0)
+        if errors[0] <= task.tol or not task.budget.affords(3.0 * NEXT_LEVEL * rows.work, float(errors[0])):
+            break
+    method = state.method.replace(channel.name, GapChannel.name, 1)
+    return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method)
+
+
+def _less_gaps(channel: Ladder, fineness: int, task: _Task) -> Channel:
+    """The same nodes, less the gaps on rows of some fineness."""
+    parts = {s.tokens: part for s, (_, part) in zip(task.settings, parts_of(channel), strict=True)}
+
+    def less_gaps(setting: Setting) -> Channel:
+        part = parts[setting.tokens]
+        return GapChannel(part, fineness) if isinstance(part, ProxFreeChannel) else part
+
+    return mixed(task.settings, less_gaps)
+
+
+def _smooth(setting: Setting) -> Ladder:
+    """Prox-free where there are scores to minimise over; else the prox is the field itself."""
+    return (ProxFreeChannel if dimensions(setting)[0] else ProxChannel).at_level(0, setting)
+
+
+def _cuttable(setting: Setting) -> bool:
+    return not dimensions(setting)[0] or FoldedChannel.applies(setting)
+
+
+def _cut(setting: Setting) -> Ladder:
+    """The folds cut out, where there are scores."""
+    return FoldedChannel(0, setting) if dimensions(setting)[0] else _smooth(setting)
+
+
+def smooth_averages(order: Array, setting: Setting, count: float) -> Averages:
+    """Averages at a point that need not be a solution, on one fine set of nodes."""
+    dim = node_dimensions(setting)
+    if dim > LATTICE_DIMENSIONS:
+        return ProxChannel(sobol(dim, int(np.log2(count)), 0), setting).averages(order)
+    explicit = _explicit_averages(order, setting, count)
+    return explicit or ProxChannel(lattice(dim, min(count, 50_000.0), 0), setting).averages(order)
+
+
+def folded_averages(order: Array, setting: Setting, count: float) -> Averages:
+    """The same with the folds cut out, where the scores have one dimension."""
+    if not FoldedChannel.applies(setting):
+        return smooth_averages(order, setting, count)
+    level = max(0, round(np.log(count / 20_000.0) / np.log(3.0)))
+    return _explicit_averages(order, setting, count) or FoldedChannel(min(level, 2), setting).averages(order)
+
+
+def _explicit_averages(order: Array, setting: Setting, count: float) -> Averages | None:
+    """The prox-free averages, unless there are no scores or folds matter."""
+    if not dimensions(setting)[0]:
+        return None
+    flips = symmetries(setting)
+    smooth = ProxFreeChannel(lattice(node_dimensions(setting), count * 2.0 ** len(flips), 0, flips), setting)
+    smooth.adapt(order)
+    found = smooth.averages(order)
+    return found if _whole(found) else None
+
+
+def _whole(found: Averages) -> bool:
+    """Whether nothing is folded or missing that matters."""
+    return FOLD_WEIGHT * (found.folded_mass + abs(found.mass - 1.0)) < NEGLIGIBLE_FOLD
+
+
+def derived_second(order: Array, setting: Setting, count: float) -> Array:
+    """The Hessian of E[M]: derived while the prox does not jump, else by differences of the rates."""
+    derived = _derived_at(order, setting, count)
+    return differenced_second(order, setting, count) if derived is None else derived
+
+
+def _derived_at(order: Array, setting: Setting, count: float) -> Array | None:
+    dim = node_dimensions(setting)
+    if dim > LATTICE_DIMENSIONS:
+        return None
+    if not dimensions(setting)[0]:
+        return second_rates(ProxChannel(lattice(dim, min(count, 50_000.0), 0), setting), order)
+    smooth = ProxFreeChannel(lattice(dim, count, 0), setting)
+    smooth.adapt(order)
+    return second_rates(smooth, order) if _whole(smooth.averages(order)) else None
+
+
+def differenced_second(order: Array, setting: Setting, count: float) -> Array:
+    """Fourth-order differences of the rates, made symmetric; wide steps, for nodes at which the prox may jump."""
+    m, q, v = by_block(order)
+    columns = []
+    for i, room in enumerate(ordered(np.sqrt(q) - np.abs(m), q - m * m, v)):
+        step = np.zeros(RATES)
+        step[i] = DIFFERENCE_STEP * room
+        near, far = (
+            (
+                ROUTES.averages(order + h * step, setting, count).rates
+                - ROUTES.averages(order - h * step, setting, count).rates
+            )
+            / (2.0 * h * step[i])
+            for h in (1.0, 2.0)
+        )
+        columns.append((4.0 * near - far) / 3.0)
+    matrix = np.stack(columns, axis=1)
+    return np.asarray(0.5 * (matrix + matrix.T))
+
+
+def smooth_branch(start: Array, known: Array, task: _Task) -> Converged:
+    """Where coarse nodes lead from a start; the prox decides unless nodes without it lead to the known solution."""
+    if task.dimensions <= LATTICE_DIMENSIONS:
+        smooth = mixed_ladder(task.settings, _smooth)
+        smooth.adapt(start)
+        found = _iterated(smooth, start, task, 1e-5, COARSE_STEPS, known=known)
+        defect = found.last.averages.folded_mass + abs(found.last.averages.mass - 1.0)
+        if found.converged and defect < COARSE_DEFECT and beside(found.last.order, known):
+            return found
+    return coarse_branch(start, known, task)
+
+
+def coarse_branch(start: Array, known: Array | None, task: _Task, tol: float = 1e-5) -> Converged:
+    """Where few nodes lead from a start."""
+    return _iterated(mixed(task.settings, ROUTES.coarse), start, task, tol, COARSE_STEPS, known=known)
+
+
+def coarse_prox(setting: Setting) -> Channel:
+    """The prox on few nodes."""
+    dim = node_dimensions(setting)
+    nodes = lattice(dim, level_count(dim, 0), 0) if dim <= LATTICE_DIMENSIONS else sobol(dim, 10, 0)
+    return ProxChannel(nodes, setting)
+
+
+ROUTES = Routes(folded_state, folded_averages, derived_second, coarse_prox, smooth_branch)

@@ -1,0 +1,164 @@
+"""The linker: what a generated module holds, for every kind of activation, task and mixture of lengths."""
+
+import ast
+import builtins
+import dis
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from types import CodeType
+
+import pytest
+
+from replicode.codegen.compiler import generate
+from replicode.codegen.link import ENTRIES, MAIN, PARTS, PUBLIC, chosen, defined, linked, part
+from replicode.theory.saddle import derive
+
+ROOT = Path(__file__).parents[2]
+CASES = {
+    "softmax": ("softmax", "spiked", 2),
+    "linear": ("linear", "spiked", 2),
+    "erf": ("erf", "spiked", 2),
+    "relu": ("relu", "spiked", 2),
+    "poly2": ("poly2", "spiked", 2),
+    "largest": ("softmax", "max", 2),
+    "weighted": ("linear", "nu*tanh(x)", 2),
+    "lengths": ("softmax", "spiked", "1:0.2,2:0.3,3:0.5"),
+    "sampled": ("relu", "nu*x + tanh(x) - log(sum(exp(nu*x + tanh(x))))", "1:0.5,2:0.5"),
+}
+
+
+@pytest.fixture(scope="module")
+def sources():
+    return {name: generate(derive(*case)).source for name, case in CASES.items()}
+
+
+def _top_level(source):
+    """Every top-level statement, the docstring and imports excepted, by the names that it defines."""
+    found = []
+    for node in ast.parse(source).body[1:]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        names = [n.id for t in targets if t is not None for n in ast.walk(t) if isinstance(n, ast.Name)]
+        found.append((names or [getattr(node, "name", MAIN)], node))
+    return found
+
+
+def _imports(source):
+    nodes = [n for n in ast.parse(source).body if isinstance(n, ast.Import | ast.ImportFrom)]
+    return {(a.asname or a.name).split(".")[0] for n in nodes for a in n.names}
+
+
+def _loaded(code: CodeType):
+    """The global names that byte code looks up, in all functions within."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return names.union(*[_loaded(c) for c in code.co_consts if isinstance(c, CodeType)])
+
+
+def _annotated(node):
+    """The names in annotations, which byte code does not hold."""
+    parts = [getattr(n, field, None) for n in ast.walk(node) for field in ("annotation", "returns")]
+    return {n.id for p in parts if isinstance(p, ast.AST) for n in ast.walk(p) if isinstance(n, ast.Name)}
+
+
+def _graph(source):
+    """What every top-level name uses."""
+    uses = {}
+    for names, node in _top_level(source):
+        code = compile(ast.Module([node], []), "<statement>", "exec", flags=0, dont_inherit=True)
+        uses |= dict.fromkeys(names, (_loaded(code) | _annotated(node)) - set(names))
+    return uses
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_name_is_defined_twice(case, sources):
+    names = [name for found, _ in _top_level(sources[case]) for name in found if name != "__all__"]
+    assert sorted(names) == sorted(set(names))
+    assert not set(names) & _imports(sources[case])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_is_reached_from_the_entry_points_and_defined(case, sources):
+    uses = _graph(sources[case])
+    reached, waiting = set(), [*ENTRIES]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached and name in uses:
+            reached.add(name)
+            waiting += uses[name]
+    assert set(uses) - reached == {"__all__"}
+    class_names = {"__name__", "__module__", "__qualname__", "__annotations__"}
+    own = {n for found, node in _top_level(sources[case]) if isinstance(node, ast.ClassDef) for n in _inside(node)}
+    known = {*uses, *_imports(sources[case]), *dir(builtins), *class_names, *own}
+    assert set().union(*uses.values()) <= known
+
+
+def _inside(node):
+    """Names that a class binds for its own body."""
+    targets = [t for n in node.body for t in getattr(n, "targets", [getattr(n, "target", None)]) if t is not None]
+    return {t.id for t in targets if isinstance(t, ast.Name)} | {n.name for n in node.body if hasattr(n, "name")}
+
+
+def test_what_is_public_is_said(sources):
+    for source in sources.values():
+        (listed,) = [n for names, n in _top_level(source) if names == ["__all__"]]
+        assert ast.literal_eval(listed.value) == list(PUBLIC)
+        assert "Legend." in ast.get_docstring(ast.parse(source))
+
+
+def test_modules_hold_what_they_need_alone(sources):
+    absent = {
+        "softmax": ("Ranked", "Mixture", "KinkedChannel", "_weighted_risk", "own_log_weight"),
+        "linear": ("FoldedChannel", "GapChannel", "Mixture", "hard_location"),
+        "relu": ("ProxFreeChannel", "FoldedChannel", "ProxChannel", "prox", "global_prox", "_integrands"),
+        "largest": ("own_location", "displacements", "second_rates", "Sampled"),
+        "weighted": ("Ranked", "Sampled", "displacements"),
+        "lengths": ("KinkedChannel", "Ranked"),
+    }
+    for case, names in absent.items():
+        defined_names = {name for found, _ in _top_level(sources[case]) for name in found}
+        assert not defined_names & set(names)
+
+
+def test_emitted_files_pass_linter_and_types(sources, tmp_path):
+    for name, source in sources.items():
+        (tmp_path / f"emitted_{name}.py").write_text(source, encoding="utf-8")
+    files = sorted(map(str, tmp_path.glob("*.py")))
+    commands = [
+        ["ruff", "check", "--config", "pyproject.toml"],
+        ["mypy", "--strict", "--config-file", "pyproject.toml"],
+    ]
+    for command in commands:
+        run = subprocess.run(
+            [sys.executable, "-m", *command, *files], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_parts_are_modules_with_names_of_their_own():
+    names = [name for p in PARTS for d in part(p).definitions for name in d.names]
+    assert sorted(names) == sorted(set(names))
+    for name in PARTS:
+        importlib.import_module(f"replicode.codegen.runtime.{name}")
+
+
+def test_what_is_missing_is_an_error():
+    with pytest.raises(NameError, match="nothing_of_the_kind"):
+        linked([defined("def solve():\n    return nothing_of_the_kind")], {}, ["solve"])
+    with pytest.raises(NameError, match="hidden_law"):
+        linked([], {}, ["field_law"])
+
+
+def test_a_seam_takes_another_value():
+    seam = defined("mixed: Callable[[int], float] = alone")
+    assert chosen(seam, "mixture").text == "mixed: Callable[[int], float] = mixture"
+    assert chosen(seam, "mixture").uses == {"Callable", "int", "float", "mixture"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "codegen" / "emit").glob("*.py")), ids=lambda p: p.name)
+def test_emitters_derive_nothing(path):
+    text = path.read_text(encoding="utf-8")
+    for word in ("sp.solve", "sp.diff", ".diff(", "simplify", "sp.Poly", "sp.cse", "integrate", "SaddleSystem"):
+        assert word not in text
