@@ -234,6 +234,8 @@ def best(averages: Averages, free: Sequence[str], fixed: Mapping[str, float]) ->
     if derivatives is not None:
         z = derivatives.z
     a, b = averages(float(z[0]), search.tau, search.values(z), FINE)
+    if not b > 0.0:
+        raise Refusal("the activation vanishes in double precision at these parameters: there is no risk to minimise")
     gain, check = a * a / b, search.gain(z, CHECK)
     quadrature = abs(gain - check) + 4e-16
     if derivatives is not None:

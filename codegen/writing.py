@@ -44,7 +44,7 @@ def checked_file(path: str | Path, argument: str = "output") -> Path:
     """The path, after an attempt to write beside it; an InputError where `write` would fail."""
     target = Path(os.path.realpath(path))
     try:
-        if _descriptor(found := _status(path)) is not None:
+        if _descriptor(found := _status(Path(path))) is not None:
             return Path(path)
         if found is None or stat.S_ISREG(found.st_mode):
             if not target.parent.is_dir():

@@ -38,6 +38,8 @@ class Activation:
     defaults: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise InputError("name", self.name, "text")
         check_names(self.expr, "activation")
 
     @property

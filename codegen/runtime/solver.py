@@ -171,7 +171,7 @@ def _solution(state: _State, task: _Task, worst: float, notes: list[str]) -> Sol
     error, errors = _bounds(state)
     known = float(errors[REPORTED.index("Vh_k")])
     replicon, jump, shift = _stability(responses[-1], last, task, known if np.isfinite(known) else 0.0)
-    replicon_error = _replicon_error(responses, last, task)
+    replicon_error = _replicon_error(responses, last, task) if state.converged else np.inf
     stable = bool(state.converged and replicon < STABLE_REPLICON and shift < STABLE_JUMP)
     warnings = [] if state.converged else [_not_converged(last)]
     if state.converged and not error <= worst:

@@ -281,6 +281,11 @@ def test_a_parameter_that_leaves_double_precision(value):
     assert "Traceback" not in found.stderr
 
 
+def test_an_activation_that_vanishes_in_double_precision_is_refused():
+    found = run("population", "erf", "--tokens", "2", "--nu", "2", "--param", "c=-1e3")
+    assert found.exit_code == 1 and found.stderr.startswith("refused: the activation vanishes")
+
+
 @pytest.mark.parametrize(("value", "other"), [(1.0000001e-4, 1e-4), (math.inf, 1e-4), (3e-4, 1e-4)])
 def test_a_bound_and_what_was_asked_for_are_told_apart(value, other):
     shown, asked = told_apart(value, other)

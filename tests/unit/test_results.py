@@ -176,6 +176,13 @@ def test_errors_of_a_module_are_objects():
     assert ours.value.value == float("inf") and ours.value.argument == "nu"
 
 
+def test_a_name_for_what_derive_returns_is_refused():
+    with pytest.raises(rc.InputError, match=r"system: got 'softmax', allowed is what `derive` returns"):
+        rc.generate("softmax")
+    with pytest.raises(rc.InputError, match=r"name: got 3, allowed is text"):
+        rc.Activation(3, rc.activation("linear").expr)
+
+
 def test_the_package_lists_its_public_names():
     assert dir(rc) == rc.__all__ == sorted(rc.__all__)
     assert {"solve", "check", "bayes", "Solution", "__version__"} < set(dir(rc))

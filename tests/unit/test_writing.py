@@ -140,7 +140,7 @@ def test_the_longest_name_can_be_written(tmp_path):
 
 def test_what_can_not_be_written_is_told_before(tmp_path):
     (tmp_path / "file").write_text("")
-    for path in (tmp_path, tmp_path / "none" / "s.py", tmp_path / "file" / "s.py", "/proc/s.py"):
+    for path in (tmp_path, tmp_path / "none" / "s.py", tmp_path / "file" / "s.py", "/proc/s.py", ""):
         with pytest.raises(InputError, match="output: got"):
             writing.checked_file(path)
         with pytest.raises(InputError, match="output: got"):

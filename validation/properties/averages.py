@@ -82,9 +82,9 @@ def channel(of: Subject, module: ModuleType, order: Array, physics: Physics, nod
     return made
 
 
-def unfit(averages: Any) -> bool:
+def unfit(averages: Any, folded: float = UNFOLDED) -> bool:
     """Whether folds or a lost mass make the averages unfit for comparison."""
-    return not (averages.folded_mass < UNFOLDED and abs(averages.mass - 1.0) < RESOLVED)
+    return not (averages.folded_mass < folded and abs(averages.mass - 1.0) < RESOLVED)
 
 
 def resolution(coarse: Any, fine: Any) -> float:

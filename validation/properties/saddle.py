@@ -38,6 +38,7 @@ MOVE = 2e-3
 PROX_NODES = (2_000, 6_000)
 SCORE_SCALE, VALUE_SCALE = sp.Rational(3, 2), sp.Rational(4, 5)
 COVARIANT = 1e-8
+NO_JUMPS = 1e-12
 
 
 class _Point:
@@ -60,7 +61,7 @@ class _Point:
         return np.asarray(gradient)
 
 
-def _point(of: Subject) -> _Point | Verdict:
+def _point(of: Subject, folded: float = UNFOLDED) -> _Point | Verdict:
     """The averages of the module at few tokens, at the widest V without folds, or why there are none."""
     module = of.modules(of.few)
     if module is None:
@@ -69,7 +70,7 @@ def _point(of: Subject) -> _Point | Verdict:
         return not_applicable("sigma does not depend on the scores")
     for width in WIDTHS:
         made = _Point(of, module, width)
-        if not unfit(made.averages[-1]):
+        if not unfit(made.averages[-1], folded):
             return made
     return not_applicable("no point without folds was found")
 
@@ -129,8 +130,11 @@ def _differences(function: Callable[[Array], Array], point: Array) -> list[Array
 
 
 def stein_is_derivative(of: Subject) -> Verdict:
-    """Stein's and the derivative form of Vh_k agree where the prox does not jump: -E sum_l dG_l/dw_l either way."""
-    made = _point(of)
+    """Stein's and the derivative form of Vh_k agree where the prox does not jump: -E sum_l dG_l/dw_l either way.
+
+    A jump weighs in it with its height over V_k, far more than the mass it folds.
+    """
+    made = _point(of, NO_JUMPS)
     if isinstance(made, Verdict):
         return made
     if kinked(made.module):
