@@ -17,7 +17,6 @@ from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.theory.task import Task
 from replicode.validation.attention import TokenMap
 from replicode.validation.controls import CONTROLS, Controls
-from replicode.validation.cost import check_cost
 from replicode.validation.kept import Kept
 from replicode.validation.measure import QUANTITIES, Risk, measure
 from replicode.validation.sampling import Array, Sampler
@@ -120,7 +119,6 @@ def run(
     before, for this very setting, and gets each new one as soon as it is done.
     """
     _check(dims, seeds, lambdas)
-    check_cost(setting.lengths, setting.alpha, dims, seeds)
     kept = kept or Kept(None)
     rows: dict[int, list[Mapping[str, float]]] = {dim: [] for dim in dims}
     failures: list[Failure] = []

@@ -183,7 +183,7 @@ def test_no_error_is_known_where_nothing_converged():
     """An even activation whose scores run away from a start without signal."""
     arguments = dict(zip(PHYSICS, (7.24, 1.599, 0.6944, 0.01793, 0.3431), strict=True))
     module = module_of("1 + cos(x)/2", "spiked", 1)
-    with patched(module, **Effort(3_000, 5).coarse()):
+    with patched(module, **Effort(3_000, 5).coarse(), LARGEST_WORK=1e6):
         found = module.solve(**arguments, init="random", tol=TOLERANCE)
     assert not found.converged and found.warnings[0].startswith("not converged")
     assert found.error == np.inf and all(found.errors[n] == np.inf for n in module.REPORTED)
