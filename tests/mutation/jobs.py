@@ -13,7 +13,7 @@ class Job(NamedTuple):
     bare: bool = False
 
 
-class Tests(NamedTuple):
+class Checks(NamedTuple):
     """Tests of one file under tests/, named as pytest names them, all of their parameters unless one is named."""
 
     file: str
@@ -27,6 +27,6 @@ class Mutant(NamedTuple):
     path: str
     old: str
     new: str
-    jobs: tuple[Job | Tests, ...]
+    jobs: tuple[Job | Checks, ...]
     ordinary: bool = False
     survives: str = ""

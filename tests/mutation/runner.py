@@ -22,7 +22,7 @@ import scipy.optimize
 import scipy.special
 import scipy.stats.qmc  # noqa: F401
 import sympy  # noqa: F401
-from mutation.jobs import Tests
+from mutation.jobs import Checks
 from mutation.mutants import MUTANTS
 
 PACKAGE = "replicode"
@@ -90,7 +90,7 @@ def examined_by(job):
 
 def outcome(job):
     """How much of a job passes, and what fails."""
-    return tested(job) if isinstance(job, Tests) else examined_by(job)
+    return tested(job) if isinstance(job, Checks) else examined_by(job)
 
 
 def caught(jobs):

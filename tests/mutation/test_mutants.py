@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutation.jobs import Tests
+from mutation import runner
+from mutation.jobs import Checks
 from mutation.mutants import MUTANTS
 
 TESTS, ROOT = Path(__file__).parents[1:3]
@@ -35,11 +36,21 @@ def test_the_named_tests_are_there():
         (job.file, name.split("[")[0])
         for m in MUTANTS
         for job in m.jobs
-        if isinstance(job, Tests)
+        if isinstance(job, Checks)
         for name in job.names
     }
     assert len(named) >= 20
     assert [n for n in named if f"def {n[1]}(" not in (TESTS / n[0]).read_text(encoding="utf-8")] == []
+
+
+@pytest.mark.parametrize("name", ["test_of_this_name_is_nowhere", "test_verdicts"])
+def test_a_job_that_does_not_run_catches_nothing(name, monkeypatch, tmp_path):
+    """A test that is not there, and one that is, on sources that are not the copy."""
+    job = Checks("statistical/test_statistics.py", (name,))
+    status = pytest.ExitCode.OK if name == "test_verdicts" else pytest.ExitCode.USAGE_ERROR
+    monkeypatch.setattr(runner.pytest, "main", lambda *_, **__: status)
+    assert list(runner.told(str(tmp_path), [job], MUTANTS[0])) == ["not run"]
+    assert list(runner.told(str(ROOT), [job], MUTANTS[0])) == (["found"] if status == 0 else ["not run"])
 
 
 def test_eight_are_caught():

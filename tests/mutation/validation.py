@@ -1,21 +1,21 @@
 """Small faults of validation/, each with the tests of the suite that must notice it."""
 
-from mutation.jobs import Mutant, Tests
+from mutation.jobs import Checks, Mutant
 
 
-def tests(file: str, *names: str) -> tuple[Tests, ...]:
+def checks(file: str, *names: str) -> tuple[Checks, ...]:
     """Tests of one file, each name without its `test_`."""
-    return (Tests(f"{file}.py", tuple(f"test_{name}" for name in names)),)
+    return (Checks(f"{file}.py", tuple(f"test_{name}" for name in names)),)
 
 
-laws = tests("unit/test_validation", "sampler_laws")
-gradient = tests("unit/test_validation", "gradient_is_the_complex_step_derivative[Softmax]")
-definition = tests("unit/test_validation", "objective_is_its_definition")
-measured = tests("unit/test_validation", "overlaps_are_their_definition", "measures_of_a_trained_softmax")
-zero_means = tests("unit/test_controls", "means_are_zero_at_small_dimensions[softmax-spiked-2-2.0]")
-one_dimension = tests("statistical/test_statistics", "extrapolation_of_a_single_dimension_is_the_t_test")
-several = tests("statistical/test_statistics", "extrapolation_is_the_weighted_least_squares_fit")
-one_step = tests("unit/test_online", "a_step_is_the_gradient_of_one_sequence")
+laws = checks("unit/test_validation", "sampler_laws")
+gradient = checks("unit/test_validation", "gradient_is_the_complex_step_derivative[Softmax]")
+definition = checks("unit/test_validation", "objective_is_its_definition")
+measured = checks("unit/test_validation", "overlaps_are_their_definition", "measures_of_a_trained_softmax")
+zero_means = checks("unit/test_controls", "means_are_zero_at_small_dimensions[softmax-spiked-2-2.0]")
+one_dimension = checks("statistical/test_statistics", "extrapolation_of_a_single_dimension_is_the_t_test")
+several = checks("statistical/test_statistics", "extrapolation_is_the_weighted_least_squares_fit")
+one_step = checks("unit/test_online", "a_step_is_the_gradient_of_one_sequence")
 
 DATA = [
     Mutant(
@@ -45,56 +45,56 @@ DATA = [
         "validation/sampling.py",
         "directions *= np.sign(np.diag(triangle))",
         "directions *= 1.0",
-        tests("unit/test_validation", "teachers_have_no_preferred_side"),
+        checks("unit/test_validation", "teachers_have_no_preferred_side"),
     ),
     Mutant(
         "lengths in equal shares",
         "validation/sampling.py",
         "size=self.samples, p=shares / shares.sum())",
         "size=self.samples)",
-        tests("unit/test_sampling", "lengths_have_their_shares_and_every_sequence_its_place"),
+        checks("unit/test_sampling", "lengths_have_their_shares_and_every_sequence_its_place"),
     ),
     Mutant(
         "one sequence too many in a first part",
         "validation/sampling.py",
         "np.searchsorted(batch.places, samples)",
         "np.searchsorted(batch.places, samples + 1)",
-        tests("unit/test_sampling", "the_first_sequences_are_views_of_the_same_data"),
+        checks("unit/test_sampling", "the_first_sequences_are_views_of_the_same_data"),
     ),
     Mutant(
         "base law of an own score",
         "validation/scores.py",
         "x.shape) - x * x / 2",
         "x.shape) - x * x",
-        tests("unit/test_sampling", "the_hidden_score_has_the_reweighted_density"),
+        checks("unit/test_sampling", "the_hidden_score_has_the_reweighted_density"),
     ),
     Mutant(
         "acceptance to first order",
         "validation/scores.py",
         "x[np.log1p(-rng.random(number)) < below]",
         "x[-rng.random(number) < below]",
-        tests("unit/test_sampling", "a_coarse_envelope_gives_the_same_law"),
+        checks("unit/test_sampling", "a_coarse_envelope_gives_the_same_law"),
     ),
     Mutant(
         "Gumbel noise upside down",
         "validation/scores.py",
         "logs + rng.gumbel(size=chi.shape)",
         "logs - rng.gumbel(size=chi.shape)",
-        tests("unit/test_sampling", "the_location_is_as_predictable_as_the_population_average_says[max-3]"),
+        checks("unit/test_sampling", "the_location_is_as_predictable_as_the_population_average_says[max-3]"),
     ),
     Mutant(
         "sample number rounded down",
         "validation/experiment.py",
         "floor(exact + rng.random())",
         "floor(exact)",
-        tests("unit/test_validation", "sample_numbers_are_right_on_average"),
+        checks("unit/test_validation", "sample_numbers_are_right_on_average"),
     ),
     Mutant(
         "streams shared by dimensions",
         "validation/experiment.py",
         "spawn_key=(dim, seed)",
         "spawn_key=(seed,)",
-        tests("unit/test_validation", "no_two_trainings_share_a_stream"),
+        checks("unit/test_validation", "no_two_trainings_share_a_stream"),
     ),
 ]
 
@@ -118,7 +118,7 @@ TRAINING = [
         "validation/attention.py",
         "chi += centre.chi[number][:, part]",
         "chi -= centre.chi[number][:, part]",
-        tests("unit/test_validation", "a_centre_changes_rounding_only"),
+        checks("unit/test_validation", "a_centre_changes_rounding_only"),
     ),
     Mutant(
         "slope of the penalty",
@@ -140,35 +140,35 @@ TRAINING = [
         "validation/training.py",
         "norm, norm <= tolerance, steps)",
         "norm, norm < float('inf'), steps)",
-        tests("unit/test_validation", "training_says_when_it_has_not_converged"),
+        checks("unit/test_validation", "training_says_when_it_has_not_converged"),
     ),
     Mutant(
         "gradient norm relative to the square of the objective",
         "validation/methods.py",
         "* reach / max(value, np.finfo(float).tiny)",
         "* reach / max(value**2, np.finfo(float).tiny)",
-        tests("unit/test_validation", "the_gradient_norm_has_no_units"),
+        checks("unit/test_validation", "the_gradient_norm_has_no_units"),
     ),
     Mutant(
         "a flat place taken for a minimum",
         "validation/methods.py",
         "if lowest and relative_gradient_norm",
         "if relative_gradient_norm",
-        tests("unit/test_validation", "a_flat_place_that_lies_higher_is_not_taken_for_a_minimum"),
+        checks("unit/test_validation", "a_flat_place_that_lies_higher_is_not_taken_for_a_minimum"),
     ),
     Mutant(
         "informed start too long",
         "validation/training.py",
         "sqrt(max(self.q_k - self.m_k**2, 0.0)) * u_k",
         "sqrt(max(self.q_k, 0.0)) * u_k",
-        tests("unit/test_validation", "informed_start_has_the_overlaps_asked_for"),
+        checks("unit/test_validation", "informed_start_has_the_overlaps_asked_for"),
     ),
     Mutant(
         "slope of a rounded kink",
         "validation/kinks.py",
         "3 * t * (1 - t) * (b - a) / self.width",
         "6 * t * (1 - t) * (b - a) / self.width",
-        tests("unit/test_kinks", "rounded_kinks"),
+        checks("unit/test_kinks", "rounded_kinks"),
     ),
     Mutant(
         "crossed overlaps exchanged",
@@ -203,21 +203,21 @@ TRAINING = [
         "validation/online.py",
         "order = np.argsort(np.concatenate([b.places for b in dataset.batches]))",
         "order = np.arange(rows.size)",
-        tests("unit/test_online", "sequences_are_used_in_the_order_they_were_drawn"),
+        checks("unit/test_online", "sequences_are_used_in_the_order_they_were_drawn"),
     ),
     Mutant(
         "mixed curvature not transposed",
         "validation/response.py",
         "[mixed.T, _summed(X, vv)]",
         "[mixed, _summed(X, vv)]",
-        tests("statistical/test_stability", "hessian_is_the_derivative_of_the_gradient[softplus-2]"),
+        checks("statistical/test_stability", "hessian_is_the_derivative_of_the_gradient[softplus-2]"),
     ),
     Mutant(
         "replicon with the wrong sign",
         "validation/response.py",
         "T = np.eye(2) - np.diag",
         "T = np.eye(2) + np.diag",
-        tests("statistical/test_stability", "ridge_response_is_closed"),
+        checks("statistical/test_stability", "ridge_response_is_closed"),
     ),
 ]
 
@@ -241,7 +241,7 @@ STATISTICS = [
         "validation/statistics.py",
         "spare = 1 - int(kept.sum()) / sum(",
         "spare = 1 - 0 / sum(",
-        tests("unit/test_controls", "a_single_dimension_is_the_textbook_regression"),
+        checks("unit/test_controls", "a_single_dimension_is_the_textbook_regression"),
     ),
     Mutant(
         "normal quantile in place of Student's",
@@ -262,14 +262,14 @@ STATISTICS = [
         "validation/statistics.py",
         "min(1.0, (len(p_values) - rank) * p_values[index])",
         "min(1.0, len(p_values) * p_values[index])",
-        tests("statistical/test_statistics", "holm_is_closed_bonferroni"),
+        checks("statistical/test_statistics", "holm_is_closed_bonferroni"),
     ),
     Mutant(
         "no correction for the family",
         "validation/statistics.py",
         "running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))",
         "running = p_values[index]",
-        tests("statistical/test_statistics", "family_false_alarm_is_the_stated_one[1/D]"),
+        checks("statistical/test_statistics", "family_false_alarm_is_the_stated_one[1/D]"),
     ),
     Mutant(
         "extrapolation with equal weights",
@@ -291,35 +291,35 @@ STATISTICS = [
         "validation/statistics.py",
         "parts = limit**2 * variances / counts",
         "parts = limit**2 * variances / counts.max() ** 2",
-        tests("statistical/test_statistics", "standard_error_is_right_on_average"),
+        checks("statistical/test_statistics", "standard_error_is_right_on_average"),
     ),
     Mutant(
         "degrees of freedom of the lack of fit",
         "validation/statistics.py",
         "/ (dims.size - 2) / scale",
         "/ (dims.size - 1) / scale",
-        tests("statistical/test_statistics", "lack_of_fit_is_uniform_under_the_model_and_small_off_it"),
+        checks("statistical/test_statistics", "lack_of_fit_is_uniform_under_the_model_and_small_off_it"),
     ),
     Mutant(
         "errors of the theory left out",
         "validation/statistics.py",
         "total = hypot(sem, self.theory_error)",
         "total = hypot(sem, 0.0 * self.theory_error)",
-        tests("statistical/test_statistics", "theory_error_counts_in_quadrature"),
+        checks("statistical/test_statistics", "theory_error_counts_in_quadrature"),
     ),
     Mutant(
         "power of one side",
         "validation/statistics.py",
         "special.ndtr(noncentrality - threshold) + special.ndtr(-noncentrality - threshold)",
         "special.ndtr(noncentrality - threshold)",
-        tests("statistical/test_statistics", "power_is_the_noncentral_t_tail"),
+        checks("statistical/test_statistics", "power_is_the_noncentral_t_tail"),
     ),
     Mutant(
         "power at the level of a single test",
         "validation/statistics.py",
         "level = false_alarm / len(pairs)",
         "level = false_alarm",
-        tests(
+        checks(
             "statistical/test_calibration",
             "a_theory_off_by_three_per_cent_is_seen_with_the_stated_power[how0-200-0.03]",
         ),
@@ -329,21 +329,21 @@ STATISTICS = [
         "validation/statistics.py",
         '"agrees" if power >= POWER else "undecided"',
         '"agrees" if power >= 0 else "undecided"',
-        tests("statistical/test_statistics", "verdicts"),
+        checks("statistical/test_statistics", "verdicts"),
     ),
     Mutant(
         "verdict of the survivors",
         "validation/experiment.py",
         '"undecided" if _failed_share(experiment) > MOST_FAILURES else comparison.verdict',
         "comparison.verdict",
-        tests("unit/test_validation", "report_is_undecided_when_many_trainings_failed"),
+        checks("unit/test_validation", "report_is_undecided_when_many_trainings_failed"),
     ),
     Mutant(
         "control variates left out of the report",
         "validation/experiment.py",
         "controls = experiment.variates or None",
         "controls = None",
-        tests(
+        checks(
             "statistical/test_calibration", "a_theory_off_by_three_per_cent_is_seen_with_the_stated_power[how1-60-0.1]"
         ),
     ),
@@ -355,28 +355,28 @@ KEPT = [
         "validation/kept.py",
         '"\\n" * self.torn + json.dumps',
         "json.dumps",
-        tests("unit/test_kept", "a_torn_line_costs_itself_alone"),
+        checks("unit/test_kept", "a_torn_line_costs_itself_alone"),
     ),
     Mutant(
         "kept trainings without their dimension",
         "validation/experiment.py",
         'key = {"dim": dim, "seed": seed, ',
         'key = {"seed": seed, ',
-        tests("unit/test_kept", "an_interrupted_validation_goes_on_where_it_stopped"),
+        checks("unit/test_kept", "an_interrupted_validation_goes_on_where_it_stopped"),
     ),
     Mutant(
         "a scan that begins its seeds again",
         "validation/discrepancy.py",
         "for seed in range(len(found), seeds)]",
         "for seed in range(seeds - len(found))]",
-        tests("statistical/test_stability", "a_scan_goes_on_where_it_stopped"),
+        checks("statistical/test_stability", "a_scan_goes_on_where_it_stopped"),
     ),
     Mutant(
         "every seed of the paper's table has the same data",
         "validation/paper.py",
         "rng, _ = streams(ROOT_SEED, dim, seed)",
         "rng, _ = streams(ROOT_SEED, dim, 0)",
-        tests("unit/test_paper", "every_seed_has_its_own_data"),
+        checks("unit/test_paper", "every_seed_has_its_own_data"),
     ),
 ]
 
@@ -386,36 +386,60 @@ MESSAGES = [
         "validation/amp.py",
         "omega = fields - V[:, None, None] * gradients[b]",
         "omega = fields + V[:, None, None] * gradients[b]",
-        tests("unit/test_amp", "one_token_ends_at_ridge_regression"),
+        checks("unit/test_amp", "one_token_ends_at_ridge_regression"),
     ),
     Mutant(
         "overshoot along k not taken off",
         "validation/amp.py",
         "change[1] -= _overshoot(",
         "change[1] -= 0.0 * _overshoot(",
-        tests("unit/test_amp", "both_starts_come_to_rest_at_the_same_estimates[spiked-2.0]"),
+        checks("unit/test_amp", "both_starts_come_to_rest_at_the_same_estimates[spiked-2.0]"),
     ),
     Mutant(
         "posterior of the location left out of a slope",
         "validation/amp_evidence.py",
         "return p * slope, p * pull",
         "return slope, p * pull",
-        tests("unit/test_amp", "gradients_of_the_log_evidence[spiked-2.0-spiked_log_z]"),
+        checks("unit/test_amp", "gradients_of_the_log_evidence[spiked-2.0-spiked_log_z]"),
     ),
     Mutant(
         "label noise of the sampled state evolution",
         "validation/amp_evolution.py",
         "sqrt(1.0 - q_v + of.noise**2)",
         "sqrt(1.0 - q_v + of.noise)",
-        tests("statistical/test_amp", "two_ways_to_the_state_evolution_agree[spiked-2.0-4000]"),
+        checks("statistical/test_amp", "two_ways_to_the_state_evolution_agree[spiked-2.0-4000]"),
     ),
     Mutant(
         "location read off the values",
         "validation/amp_problem.py",
         "of.evidence.location(omega_k, step.V_k) * omega_v",
         "of.evidence.location(omega_v, step.V_k) * omega_v",
-        tests("unit/test_amp", "the_risk_of_estimates_on_the_manifold"),
+        checks("unit/test_amp", "the_risk_of_estimates_on_the_manifold"),
     ),
 ]
 
-VALIDATION = (*DATA, *TRAINING, *STATISTICS, *KEPT, *MESSAGES)
+PROPERTIES = [
+    Mutant(
+        "a bound from the wrong side",
+        "validation/properties/verdict.py",
+        "if found >= bound - allowed:",
+        "if found <= bound + allowed:",
+        checks("unit/test_check", "a_wrong_bayes_gain_fails"),
+    ),
+    Mutant(
+        "what is not a number passes",
+        "validation/properties/verdict.py",
+        "return PASSED if gap <= allowed else",
+        "return PASSED if not gap > allowed else",
+        checks("unit/test_check", "what_is_not_a_number_fails"),
+    ),
+    Mutant(
+        "an error passes",
+        "validation/properties/suite.py",
+        'Verdict("failed", f"{type(error).__name__}',
+        'Verdict("passed", f"{type(error).__name__}',
+        checks("unit/test_check", "an_error_is_a_failure_and_a_refusal_is_not"),
+    ),
+]
+
+VALIDATION = (*DATA, *TRAINING, *STATISTICS, *KEPT, *MESSAGES, *PROPERTIES)
