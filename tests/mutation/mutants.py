@@ -1,34 +1,11 @@
-"""Small faults of theory/ and codegen/, each with the properties that must notice it.
+"""Small faults of theory/ and codegen/, each with the properties that must notice it, and the list of all faults.
 
 A fault is a replacement of text that occurs exactly once in its file: a sign, a dropped term, a factor of two, a
-swapped index. `Job` says on which activation, task and number of tokens which properties run; a fault is caught by any
-property that fails or any error that is raised.
+swapped index. A fault is caught by any property that fails or any error that is raised.
 """
 
-from typing import NamedTuple
-
-
-class Job(NamedTuple):
-    """Properties of an activation; `bare` jobs derive and generate nothing."""
-
-    text: str
-    names: tuple[str, ...]
-    task: str = "spiked"
-    tokens: int = 2
-    bare: bool = False
-
-
-class Mutant(NamedTuple):
-    """`old` in `path` becomes `new`; `ordinary` ones run in every test run, `survives` says why one goes unnoticed."""
-
-    name: str
-    path: str
-    old: str
-    new: str
-    jobs: tuple[Job, ...]
-    ordinary: bool = False
-    survives: str = ""
-
+from mutation.jobs import Job, Mutant
+from mutation.validation import VALIDATION
 
 KERNELS = ("pullback", "gradient identity", "jacobian identity", "sigma as typed", "normalisation")
 GRADIENT = "residual is the gradient of the free energy"
@@ -225,7 +202,6 @@ THEORY = [
         "tidy(sp.diff(bodies[c], v)) + flow))",
         "tidy(sp.diff(bodies[c], v))))",
         softmax_kernels,
-        ordinary=True,
     ),
     Mutant(
         "half of the Hessian's outer products",
@@ -305,7 +281,6 @@ THEORY = [
         "InversePower(offset, body, -exponent)",
         "InversePower(offset, body, 1 - exponent)",
         averages("exp(x)/(1 + sum(exp(x)))"),
-        ordinary=True,
     ),
     Mutant(
         "mean of one sign",
@@ -342,7 +317,6 @@ THEORY = [
         "(a * mean**2 + b * mean + b**2 * variance / 2)",
         "(a * mean**2 + b * mean + b**2 * variance)",
         averages("exp(x)"),
-        ordinary=True,
     ),
     Mutant(
         "damping of a wave",
@@ -707,4 +681,4 @@ UNNOTICED = [
     ),
 ]
 
-MUTANTS = (*THEORY, *CODEGEN, *UNNOTICED)
+MUTANTS = (*THEORY, *CODEGEN, *VALIDATION, *UNNOTICED)

@@ -122,6 +122,7 @@ def test_a_scan_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert len(trainings) == 3 * (1 + 3)
     again = {r.case: r for r in rows}[first[0].case]
     assert again.trained["energy"][40][:2].tolist() == first[0].trained["energy"][40].tolist()
+    assert len(set(again.trained["energy"][40])) == 3  # the seed that is added is a new one
     trainings.clear()
     assert softmax_rows(point, 40, 3, path=kept)[0].theory == rows[0].theory
     assert not trainings

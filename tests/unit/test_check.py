@@ -20,6 +20,7 @@ from replicode.theory.nodes import W, X
 from replicode.theory.properties import Claim
 from replicode.theory.task import task
 from replicode.validation.properties import population, solution
+from replicode.validation.properties.verdict import above, compared, near
 from replicode.verbs.check import _merged, as_text, check, failed
 
 KEYS = "equivariant normalised shift_invariant elementwise smooth kinks growth parity parameters nishimori properties"
@@ -336,6 +337,18 @@ def test_an_error_is_a_failure_and_a_refusal_is_not(softmax, monkeypatch):
         monkeypatch.setattr("replicode.validation.properties.suite.PROPERTIES", raised(error))
         (verdict,) = suite.outcomes(softmax, ["posterior"]).values()
         assert verdict.outcome == expected and str(error) in verdict.detail
+
+
+@pytest.mark.parametrize("bad", [mpmath.nan, mpmath.inf])
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_is_not_a_number_fails(bad, place):
+    one = [mpmath.mpf(1), mpmath.mpf(1)]
+    off = [*one[:place], bad, *one[place + 1 :]]
+    assert compared("x", one, one, mpmath.mpf(1e-9)).outcome == "passed"
+    assert compared("x", off, one, mpmath.mpf(1e-9)).outcome == "failed"
+    assert compared("x", one, off, mpmath.mpf(1e-9)).outcome == "failed"
+    assert near("x", np.array(off, dtype=float), np.ones(2), 1e-9).outcome == "failed"
+    assert above("x", float("nan"), 0.0, 1e-9).outcome == "failed"
 
 
 def test_every_property_states_its_identity():

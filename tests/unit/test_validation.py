@@ -205,6 +205,13 @@ def test_training_solves_ridge_regression(start):
     assert trained.gradient_norm == relative_gradient_norm(np.r_[trained.k, trained.v], value, gradient)
 
 
+def test_the_gradient_norm_has_no_units():
+    """It is the relative fall by a step of the length sqrt(|params|^2 + D), whatever the objective is counted in."""
+    params, gradient = np.arange(6.0), np.array([3.0, 0.0, 0.0, 4.0, 0.0, 0.0])
+    assert relative_gradient_norm(params, 2.0, gradient) == pytest.approx(5.0 * sqrt(55.0 + 3.0) / 2.0, rel=1e-14)
+    assert relative_gradient_norm(params, 14.0, 7.0 * gradient) == relative_gradient_norm(params, 2.0, gradient)
+
+
 def test_training_from_both_starts_ends_at_the_same_minimum_under_strong_ridge():
     dataset = sampler(2, 60, 240, 0.3, sqrt(2), 1.0).draw(np.random.default_rng(6))
     ends = [

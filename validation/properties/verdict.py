@@ -35,13 +35,13 @@ def not_applicable(why: str) -> Verdict:
 
 
 def compared(what: str, found: Sequence[mpf], expected: Sequence[mpf], tolerance: mpf) -> Verdict:
-    """Entry by entry, relative to the largest."""
+    """Entry by entry, relative to the largest; what is not a finite number fails."""
     found, expected = list(found), list(expected)
     allowed = tolerance * (1 + max((abs(e) for e in expected), default=mpf(0)))
-    gap = max((abs(f - e) for f, e in zip(found, expected, strict=True)), default=mpf(0))
-    if gap <= allowed:
-        return PASSED
-    return Verdict("failed", f"{what}: off by {mpmath.nstr(mpf(gap), 3)}")
+    gaps = [abs(f - e) for f, e in zip(found, expected, strict=True)]
+    # One by one: Python's max passes over a nan that is not the first.
+    bad = [mpf(gap) for gap in gaps if not gap <= allowed < mpmath.inf]
+    return Verdict("failed", f"{what}: off by {mpmath.nstr(max(bad), 3)}") if bad else PASSED
 
 
 def near(what: str, found: Any, expected: Any, allowed: float) -> Verdict:
