@@ -17,6 +17,7 @@ from replicode.codegen.lower.kernels import (
 )
 from replicode.codegen.lower.module import lower_length, lower_module
 from replicode.theory.bayes import BayesSystem
+from replicode.theory.errors import InputError
 from replicode.theory.saddle import SaddleSystem
 
 __all__ = [
@@ -38,4 +39,6 @@ System = SaddleSystem | BayesSystem
 
 def lowered(system: System) -> ModuleIR:
     """The ModuleIR of a derived system, by its level."""
+    if not isinstance(system, System):
+        raise InputError("system", system, "what `derive` returns")
     return lower_bayes(system) if isinstance(system, BayesSystem) else lower_module(system)

@@ -48,8 +48,6 @@ A fold is where the map from prox points to fields turns back: there the prox ju
 
 def lower_module(system: SaddleSystem) -> ModuleIR:
     """Everything that is emitted for a derived system."""
-    if not isinstance(system, SaddleSystem):
-        raise InputError("system", system, "what `derive` returns")
     if system.lengths is None:
         raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
     if not system.activation.expr.has(X):
