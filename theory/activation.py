@@ -93,8 +93,8 @@ def register(
 
     A function takes (x, sum, L), or one score, or the tuple of all scores and returns one expression per token.
     """
-    if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
-        raise InputError("name", name, "an ASCII identifier")
+    if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or name in (X.name, L.name):
+        raise InputError("name", name, f"an ASCII identifier other than {X} and {L}, which the language has")
     known = given_parameters(defaults, more)
     act = Activation(name, _defined(definition), {}, known)
     if unknown := set(known) - set(act.parameters):

@@ -60,6 +60,12 @@ def test_the_token_form_is_recovered(text):
         assert sp.expand(activation(function).expr - activation(text).expr) == 0
 
 
+@pytest.mark.parametrize("name", ["x", "L", "", "a b", "é", 3])
+def test_names_that_mean_something_or_nothing_are_not_registered(name):
+    with pytest.raises(InputError, match="name"):
+        register(name, "1 + x")
+
+
 def test_a_function_can_be_registered():
     made = register("mine", lambda x: [exp(c * s) / sum(exp(c * t) for t in x) for s in x], c=2.0)
     assert activation("mine") == made and made.settled() == {"c": 2.0} and made.parameters == ("c",)
