@@ -8,7 +8,7 @@ from replicode.codegen.compiler import generate
 from replicode.codegen.fast import c_source, compiled
 from replicode.codegen.loading import load_source
 from replicode.codegen.native import accelerated
-from replicode.theory.saddle import derive
+from replicode.theory.derive.saddle import derive
 
 POINT = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 2.0, "lambda_v": 0.5}
 FOLDED_POINT = POINT | {"lambda_k": 1.0, "lambda_v": 1.0}

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.modules import FOLDED_POINT, JUMPING_POINT, POINT, modules
 from benchmarks.timing import interleaved, once, table
 from replicode.codegen.compiler import generate
-from replicode.theory.saddle import derive
+from replicode.theory.derive.saddle import derive
 
 TOKENS = (2, 3, 4, 8, 16, 32)
 LOG2_NODES = 10

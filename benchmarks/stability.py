@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.timing import table
 from replicode.codegen.compiler import generate
-from replicode.theory.saddle import derive
+from replicode.theory.derive.saddle import derive
 from replicode.validation.discrepancy import Row, figure, scan
 from replicode.validation.experiment import streams
 from replicode.validation.measure import measure

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.timing import table
 from replicode.codegen.compiler import generate
-from replicode.theory.saddle import derive
+from replicode.theory.derive.saddle import derive
 
 POINT = ["--tokens", "2", "--alpha", "4", "--nu", "2", "--noise", "0.3"]
 ONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

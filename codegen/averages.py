@@ -1,4 +1,4 @@
-"""Numerical values of averages that factorise over the tokens (`replicode.theory.sequence`).
+"""Numerical values of averages that factorise over the tokens (`replicode.theory.gaussian.sequence`).
 
 One-token averages are composite Gauss-Legendre sums over the student's score x, with panels split at kinks and graded
 towards zeros of the bodies, times a trapezoid rule for the teacher's score given x. Laplace integrals are trapezoid
@@ -21,9 +21,9 @@ from scipy import special
 from replicode.codegen.printer import numpy_source
 from replicode.codegen.runtime.nodes import gauss_panels
 from replicode.theory.errors import Refusal
+from replicode.theory.gaussian.sequence import InversePower, Product, SignedFunction
+from replicode.theory.language.nodes import L, X
 from replicode.theory.model import CHI_STAR, NU
-from replicode.theory.nodes import L, X
-from replicode.theory.sequence import InversePower, Product, SignedFunction
 
 Array = NDArray[np.float64]
 Numeric = Callable[..., Array]

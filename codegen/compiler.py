@@ -2,7 +2,7 @@
 
 | stage | takes | gives |
 | --- | --- | --- |
-| theory.saddle.derive | activation, task, tokens | SaddleSystem: all equations |
+| theory.derive.saddle.derive | activation, task, tokens | SaddleSystem: all equations |
 | theory.bayes.derive_bayes | task, tokens | BayesSystem: all equations of the Bayes-optimal level |
 | lower.lowered | a derived system | ModuleIR: every function with its inputs, equations and outputs, and the choices |
 | link.linked | derived definitions, choices | Linked: these and the parts of runtime/ that the entry points reach |

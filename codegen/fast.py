@@ -16,8 +16,8 @@ from typing import Any
 from replicode.codegen.emit.c import c_module
 from replicode.codegen.lower import lower_module
 from replicode.codegen.native import FLAGS, compiler
+from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.saddle import SaddleSystem
 
 COMPILE_SECONDS = 120.0
 _CAPTURED: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}

@@ -26,7 +26,7 @@ from replicode.codegen.averages import (
     signed,
 )
 from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_panels
-from replicode.theory.sequence import Product
+from replicode.theory.gaussian.sequence import Product
 
 _RESIDUAL_STEP = 0.5
 _REACH = 9.0

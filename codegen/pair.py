@@ -26,11 +26,11 @@ from replicode.codegen.lower.kernels import (
     stable_form,
 )
 from replicode.codegen.unrolled import Lines, row_symbol, unrolled
-from replicode.theory.activation import Activation
-from replicode.theory.channel import N, U
-from replicode.theory.nodes import W
-from replicode.theory.properties import at_tokens, in_exponentials, proved_zero
-from replicode.theory.saddle import SaddleSystem
+from replicode.theory.derive.channel import N, U
+from replicode.theory.derive.saddle import SaddleSystem
+from replicode.theory.language.activation import Activation
+from replicode.theory.language.nodes import W
+from replicode.theory.properties.symbolic import at_tokens, in_exponentials, proved_zero
 from replicode.theory.tokens import Definition
 
 PAIR = 2

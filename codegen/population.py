@@ -19,14 +19,14 @@ from replicode.codegen.averages import Array, Evaluator, Law, compiled
 from replicode.codegen.hardmax import HardEvaluator
 from replicode.codegen.sampled import SampledAverages
 from replicode.codegen.threads import one_thread
-from replicode.theory.activation import Activation
 from replicode.theory.errors import Refusal
+from replicode.theory.gaussian.sequence import WeightedAverages, at_teacher, weighted_averages
+from replicode.theory.language.activation import Activation
+from replicode.theory.language.nodes import L
+from replicode.theory.language.task import Task
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import NU
-from replicode.theory.nodes import L
-from replicode.theory.properties import properties, row_sum
-from replicode.theory.sequence import WeightedAverages, at_teacher, weighted_averages
-from replicode.theory.task import Task
+from replicode.theory.properties.symbolic import properties, row_sum
 
 COARSE, CHECK, FINE = 0.5, 0.75, 1.0
 Averages = Callable[[float, float, Mapping[sp.Symbol, float], float], tuple[float, float]]

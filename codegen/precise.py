@@ -25,10 +25,10 @@ from replicode.codegen.ir import Moment
 from replicode.codegen.lower import equations, lower, parameter_symbol
 from replicode.codegen.precise_kernel import Number, Numbers, Outers, Program, double_arrays
 from replicode.codegen.runtime.linear import weighted_sum
+from replicode.theory.derive.population import population_risk
+from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import Refusal
 from replicode.theory.model import NOISE, Model, Y
-from replicode.theory.population import population_risk
-from replicode.theory.saddle import SaddleSystem
 
 LARGEST_DIMENSION = 3
 LARGEST_NODES = 2_000_000

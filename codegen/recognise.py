@@ -11,7 +11,7 @@ from collections.abc import Callable
 import sympy as sp
 
 from replicode.theory.language.functions import each
-from replicode.theory.nodes import X, erfc, erfcx, log_ndtr, sigmoid, softplus
+from replicode.theory.language.nodes import X, erfc, erfcx, log_ndtr, sigmoid, softplus
 
 Rule = Callable[[sp.Expr], sp.Expr | None]
 

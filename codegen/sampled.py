@@ -14,10 +14,10 @@ import sympy as sp
 from replicode.codegen.averages import Array, Law, compiled
 from replicode.codegen.runtime.linear import weighted_sum
 from replicode.codegen.runtime.nodes import lattice, level_count, sobol
-from replicode.theory.activation import Activation, TokenForm
+from replicode.theory.language.activation import Activation, TokenForm
+from replicode.theory.language.nodes import L, X
+from replicode.theory.language.task import Task
 from replicode.theory.model import NU
-from replicode.theory.nodes import L, X
-from replicode.theory.task import Task
 
 _LATTICE_DIMENSIONS = 6
 _SOBOL_LOG2 = 14

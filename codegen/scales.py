@@ -11,7 +11,7 @@ from __future__ import annotations
 import sympy as sp
 
 from replicode.theory.language.functions import BY_NODE, Pair, each
-from replicode.theory.nodes import X, held, ierfcx
+from replicode.theory.language.nodes import X, held, ierfcx
 
 _CARRIERS = each("log_scale")
 _GROWING = tuple(node for node in _CARRIERS if BY_NODE[node].explosive)

@@ -14,8 +14,8 @@ import sympy as sp
 
 from replicode.codegen.recognise import recognised
 from replicode.codegen.scales import factored, has_carriers, linear, product, released, scaled, settled, square
-from replicode.theory.activation import TokenForm
-from replicode.theory.nodes import L, X
+from replicode.theory.language.activation import TokenForm
+from replicode.theory.language.nodes import L, X
 from replicode.theory.tokens import Definition
 
 _INVERSE = sp.Symbol("inverse_scale", positive=True)

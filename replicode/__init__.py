@@ -14,11 +14,11 @@ from typing import Any as _Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "activation": "replicode.theory.activation",
-    "register": "replicode.theory.activation",
-    "registered": "replicode.theory.activation",
-    "Activation": "replicode.theory.activation",
-    "register_task": "replicode.theory.task",
+    "activation": "replicode.theory.language.activation",
+    "register": "replicode.theory.language.activation",
+    "registered": "replicode.theory.language.activation",
+    "Activation": "replicode.theory.language.activation",
+    "register_task": "replicode.theory.language.task",
     "Model": "replicode.theory.model",
     "InputError": "replicode.theory.errors",
     "Refusal": "replicode.theory.errors",
@@ -34,15 +34,15 @@ if _TYPE_CHECKING:
     from replicode.codegen.compiler import generate as generate
     from replicode.figures import figure as figure
     from replicode.results import Solution as Solution
-    from replicode.theory.activation import Activation as Activation
-    from replicode.theory.activation import activation as activation
-    from replicode.theory.activation import register as register
-    from replicode.theory.activation import registered as registered
     from replicode.theory.errors import InputError as InputError
     from replicode.theory.errors import Refusal as Refusal
     from replicode.theory.errors import ReplicodeError as ReplicodeError
+    from replicode.theory.language.activation import Activation as Activation
+    from replicode.theory.language.activation import activation as activation
+    from replicode.theory.language.activation import register as register
+    from replicode.theory.language.activation import registered as registered
+    from replicode.theory.language.task import register_task as register_task
     from replicode.theory.model import Model as Model
-    from replicode.theory.task import register_task as register_task
     from replicode.verbs.bayes import bayes as bayes
     from replicode.verbs.check import check as check
     from replicode.verbs.derive import derive as derive

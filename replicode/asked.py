@@ -9,9 +9,9 @@ from replicode.content import activation_text, task_text
 from replicode.theory.lengths import Lengths
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import ActivationLike
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
     from replicode.theory.model import Model
-    from replicode.theory.task import Task
 
 
 def asked(

@@ -22,8 +22,8 @@ from replicode.content import task_content
 from replicode.figures.drawing import pyplot
 from replicode.modules import bayes_module, call
 from replicode.theory.errors import InputError
+from replicode.theory.language.task import Task
 from replicode.theory.lengths import Tokens, lengths
-from replicode.theory.task import Task
 
 SCAN = 17
 RANGE_POINTS = 25

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from replicode.theory.registry import ACTIVATIONS, TASKS, Registered
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import ActivationLike
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
     from replicode.theory.model import Model
-    from replicode.theory.task import Task
 
 Content = tuple[object, ...]
 
@@ -25,7 +25,7 @@ def activation_content(act: ActivationLike) -> Content:
         return _named(act, ACTIVATIONS)
     import sympy as sp
 
-    from replicode.theory.activation import activation
+    from replicode.theory.language.activation import activation
 
     made = activation(act)
     return "object", made.name, sp.srepr(made.expr), sorted(made.values.items()), sorted(made.defaults.items())
@@ -37,7 +37,7 @@ def task_content(task: str | Task) -> Content:
         return _named(task, TASKS)
     import sympy as sp
 
-    from replicode.theory.task import task as task_of
+    from replicode.theory.language.task import task as task_of
 
     made = task_of(task)
     return "object", made.name, sp.srepr(made.log_weight)
@@ -56,7 +56,7 @@ def activation_text(act: ActivationLike) -> str:
     """The expression that an activation stands for, as far as it is text."""
     if isinstance(act, str):
         return ACTIVATIONS[act].content if act in ACTIVATIONS else act
-    from replicode.theory.activation import activation
+    from replicode.theory.language.activation import activation
 
     return activation(act).text
 
@@ -65,6 +65,6 @@ def task_text(task: str | Task) -> str:
     """The log-weight that a task stands for."""
     if isinstance(task, str):
         return TASKS[task].content if task in TASKS else task
-    from replicode.theory.task import task as task_of
+    from replicode.theory.language.task import task as task_of
 
     return task_of(task).text

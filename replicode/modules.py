@@ -19,9 +19,9 @@ from replicode.content import Content, activation_content, model_content, task_c
 from replicode.theory.lengths import Lengths, Tokens, lengths
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import ActivationLike
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
     from replicode.theory.model import Model
-    from replicode.theory.task import Task
 
 
 def module_for(
@@ -57,7 +57,7 @@ def bayes_module(task: str | Task, tokens: Tokens, model: Model | None = None) -
 
     def build() -> dict[str, Any]:
         from replicode.codegen.compiler import generate
-        from replicode.theory.bayes import derive_bayes
+        from replicode.theory.derive.bayes import derive_bayes
 
         system = derive_bayes(task, law, model)
         made_for = f"Bayes-optimal level, task {system.task.text}, {law} tokens"
@@ -80,8 +80,8 @@ def _build(
     act: ActivationLike, task: str | Task, tokens: Lengths, given: Mapping[str, float] | None, model: Model | None
 ) -> dict[str, Any]:
     from replicode.codegen.compiler import generate
-    from replicode.theory.activation import activation
-    from replicode.theory.saddle import derive
+    from replicode.theory.derive.saddle import derive
+    from replicode.theory.language.activation import activation
 
     made = activation(act)
     known = {p: float(v) for p, v in {**made.defaults, **made.values}.items()}
@@ -101,8 +101,8 @@ def _compiled(act: ActivationLike, task: str | Task, tokens: Lengths, source: st
 
     def build() -> dict[str, Any]:
         from replicode.codegen.fast import c_source, compiled
-        from replicode.theory.activation import activation
-        from replicode.theory.saddle import derive
+        from replicode.theory.derive.saddle import derive
+        from replicode.theory.language.activation import activation
 
         system = derive(activation(act), task, tokens, model)
         library = base64.b64encode(compiled(c_source(system))).decode()

@@ -17,10 +17,10 @@ from replicode.modules import call
 from replicode.theory.errors import Refusal
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import ActivationLike
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
     from replicode.theory.lengths import Lengths
     from replicode.theory.model import Model
-    from replicode.theory.task import Task
 
 _ROUGH = 3
 

@@ -14,19 +14,19 @@ from typing import Any
 
 import sympy as sp
 
-from replicode.theory.bayes import BayesSystem
-from replicode.theory.bayes_chain import bayes_chain, bayes_equations
 from replicode.theory.chain.activation import SIGMA_SIGMA, SIGMA_W
+from replicode.theory.chain.bayes import bayes_chain, bayes_equations
 from replicode.theory.chain.steps import population_chain
-from replicode.theory.channel import N, U
+from replicode.theory.derive.bayes import BayesSystem
+from replicode.theory.derive.channel import N, U
+from replicode.theory.derive.optimum import excess_of
+from replicode.theory.derive.population import PopulationSystem
+from replicode.theory.derive.replica import Step
+from replicode.theory.derive.saddle import Reduction, SaddleSystem
+from replicode.theory.derive.stability import StabilitySystem
 from replicode.theory.language.functions import nodes_that
-from replicode.theory.nodes import L, TokenSum, X
+from replicode.theory.language.nodes import L, TokenSum, X
 from replicode.theory.notation import is_plain, latex, meaning, parameter_symbols, tex, text
-from replicode.theory.optimum import excess_of
-from replicode.theory.population import PopulationSystem
-from replicode.theory.replica import Step
-from replicode.theory.saddle import Reduction, SaddleSystem
-from replicode.theory.stability import StabilitySystem
 from replicode.theory.tokens import Definition
 
 W_CHI = sp.Symbol("w_chi", real=True)

@@ -13,10 +13,10 @@ import mpmath
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from replicode.theory.activation import activation
+from replicode.theory.derive.saddle import derive, loss_derivatives
+from replicode.theory.language.activation import activation
 from replicode.theory.lengths import lengths
-from replicode.theory.properties import properties
-from replicode.theory.saddle import derive, loss_derivatives
+from replicode.theory.properties.symbolic import properties
 from replicode.validation.strategies import BUILT_IN, PARAMETERS, SMOOTH, activations, numbers, samples
 
 __all__ = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from replicode.theory.nodes import TokenSum
+from replicode.theory.language.nodes import TokenSum
 
 MAX_EXPANDED = 5000
 

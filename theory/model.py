@@ -15,8 +15,8 @@ from typing import Literal
 import sympy as sp
 
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.gaussian import FieldLaw
-from replicode.theory.nodes import W
+from replicode.theory.gaussian.laws import FieldLaw
+from replicode.theory.language.nodes import W
 
 ALPHA = sp.Symbol("alpha", positive=True)
 NU = sp.Symbol("nu", nonnegative=True)

@@ -14,7 +14,7 @@ import sympy as sp
 from mpmath import mpf
 
 from replicode.theory.language.functions import BY_NODE, Function
-from replicode.theory.nodes import L, TokenSum, X
+from replicode.theory.language.nodes import L, TokenSum, X
 
 CONSTANT_DIGITS = 160
 LARGEST_BITS = 3000

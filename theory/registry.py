@@ -1,6 +1,6 @@
 """The registered names and what each stands for: text and numbers only, looked up without SymPy.
 
-`theory.activation.register` and `theory.task.register_task` keep these tables.
+`register` of language/activation.py and `register_task` of language/task.py keep these tables.
 """
 
 from __future__ import annotations

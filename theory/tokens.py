@@ -14,7 +14,7 @@ from typing import Literal
 
 import sympy as sp
 
-from replicode.theory.nodes import W, X
+from replicode.theory.language.nodes import W, X
 
 Kind = Literal["scalar", "token", "sum", "max"]
 

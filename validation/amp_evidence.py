@@ -18,10 +18,10 @@ from replicode.codegen.averages import compiled
 from replicode.codegen.loading import call
 from replicode.codegen.runtime.bayes_rates import Overlaps
 from replicode.theory.errors import Refusal
+from replicode.theory.language.nodes import TokenSum, X
+from replicode.theory.language.task import Task
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import NU
-from replicode.theory.nodes import TokenSum, X
-from replicode.theory.task import Task
 from replicode.validation.amp import Evidence
 from replicode.validation.amp_ranked import chances, noise_of
 from replicode.validation.bayes import bayes_module

@@ -8,8 +8,8 @@ from math import isfinite, sqrt
 import numpy as np
 
 from replicode.theory.errors import InputError
+from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, lengths
-from replicode.theory.task import Task, task
 from replicode.validation.amp import Evidence, Step
 from replicode.validation.amp_evidence import evidence_of
 from replicode.validation.measure import Overlaps

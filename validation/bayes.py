@@ -6,9 +6,9 @@ from functools import lru_cache
 from types import ModuleType
 
 from replicode.codegen.compiler import generate
-from replicode.theory.bayes import derive_bayes
+from replicode.theory.derive.bayes import derive_bayes
+from replicode.theory.language.task import Task
 from replicode.theory.lengths import Lengths
-from replicode.theory.task import Task
 
 
 @lru_cache(maxsize=32)

@@ -26,8 +26,8 @@ import sympy as sp
 
 from replicode.codegen.population import CHECK, FINE, averager
 from replicode.codegen.threads import one_thread
-from replicode.theory.activation import activation
-from replicode.theory.task import task
+from replicode.theory.language.activation import activation
+from replicode.theory.language.task import task
 from replicode.validation.attention import TokenMap, fields, objective
 from replicode.validation.learning import learning
 from replicode.validation.sampling import Array, Dataset

@@ -19,11 +19,11 @@ import numpy as np
 from replicode.codegen.compiler import generate
 from replicode.codegen.threads import one_thread
 from replicode.codegen.writing import write_picture
-from replicode.theory.activation import activation as activation_of
+from replicode.theory.derive.saddle import derive
 from replicode.theory.errors import InputError
+from replicode.theory.language.activation import activation as activation_of
 from replicode.theory.lengths import lengths
 from replicode.theory.limits import given_parameters
-from replicode.theory.saddle import derive
 from replicode.validation.cost import check_cost
 from replicode.validation.experiment import MOST_FAILURES, streams
 from replicode.validation.kept import Kept

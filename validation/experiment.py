@@ -12,9 +12,9 @@ import numpy as np
 
 from replicode.codegen.threads import one_thread
 from replicode.theory.errors import InputError
+from replicode.theory.language.task import Task
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import DEFAULT_MODEL, Model
-from replicode.theory.task import Task
 from replicode.validation.attention import TokenMap
 from replicode.validation.controls import CONTROLS, Controls
 from replicode.validation.kept import Kept

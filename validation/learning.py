@@ -13,8 +13,8 @@ from typing import Any
 import sympy as sp
 
 from replicode.codegen.averages import compiled
+from replicode.theory.language.nodes import W
 from replicode.theory.model import LABEL_NOISE, LAMBDA, NOISE, SIGMA, THETA, F, Model, Y
-from replicode.theory.nodes import W
 
 Numeric = Callable[..., Any]
 

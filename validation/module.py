@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from replicode.theory.language.task import task
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import DEFAULT_MODEL, Model
-from replicode.theory.task import task
 from replicode.validation.experiment import Setting
 from replicode.validation.measure import Overlaps
 from replicode.validation.sampling import Array

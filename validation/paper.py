@@ -25,7 +25,7 @@ import numpy as np
 
 from replicode.codegen.compiler import generate
 from replicode.codegen.threads import one_thread
-from replicode.theory.saddle import derive
+from replicode.theory.derive.saddle import derive
 from replicode.validation.experiment import streams
 from replicode.validation.measure import QUANTITIES, measure
 from replicode.validation.module import GeneratedAttention

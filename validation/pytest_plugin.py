@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import Activation
-    from replicode.theory.task import Task
+    from replicode.theory.language.activation import Activation
+    from replicode.theory.language.task import Task
     from replicode.validation.properties import Verdict
 
 

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from replicode.codegen.averages import compiled
 from replicode.codegen.sampled import evaluated
-from replicode.theory.activation import Activation
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.language.activation import Activation
+from replicode.theory.language.nodes import L, TokenSum, X
+from replicode.theory.language.task import Task
 from replicode.theory.model import NU
-from replicode.theory.nodes import L, TokenSum, X
-from replicode.theory.task import Task
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -16,9 +16,9 @@ from replicode.codegen.lower.kernels import (
     stable_form,
 )
 from replicode.codegen.lower.module import lower_length, lower_module
-from replicode.theory.bayes import BayesSystem
+from replicode.theory.derive.bayes import BayesSystem
+from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError
-from replicode.theory.saddle import SaddleSystem
 
 __all__ = [
     "KernelIR",

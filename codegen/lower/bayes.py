@@ -16,12 +16,12 @@ from replicode.codegen.contract import declared
 from replicode.codegen.ir import IR_VERSION, Function, Level, Matrix, ModuleIR, Provenance, Returned, Vector
 from replicode.codegen.link import parts_text
 from replicode.codegen.lower.module import EMITTER_VERSION
-from replicode.theory.bayes import BayesSystem, entropy_of
-from replicode.theory.bayes_chain import bayes_equations
+from replicode.theory.chain.bayes import bayes_equations
+from replicode.theory.derive.bayes import BayesSystem, entropy_of
 from replicode.theory.errors import InputError
+from replicode.theory.gaussian.sequence import SignedFunction
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import DEFAULT_MODEL, Model
-from replicode.theory.sequence import SignedFunction
 
 PUBLIC = ("METADATA", "Branch", "Solution", "branches", "free_entropy", "solve")
 LEVEL = Level(

@@ -23,13 +23,9 @@ from replicode.codegen.ir import (
     Vector,
 )
 from replicode.codegen.lower.kernels import parameter_symbol
-from replicode.theory.curvature import Curvature, second_rate_symbol
-from replicode.theory.gaussian import FieldLaw
-from replicode.theory.kinks import kink_points
-from replicode.theory.location import Location
-from replicode.theory.model import CHI_STAR, Model, Y
-from replicode.theory.nodes import L
-from replicode.theory.population import (
+from replicode.theory.derive.curvature import Curvature, second_rate_symbol
+from replicode.theory.derive.location import Location
+from replicode.theory.derive.population import (
     BIAS_IDLE,
     CHI_EPS,
     CHI_IDLE,
@@ -37,8 +33,12 @@ from replicode.theory.population import (
     SIGMA_IDLE,
     PopulationRisk,
 )
-from replicode.theory.saddle import ChannelAverage, SaddleSystem, envelope_of, rate_symbol
-from replicode.theory.stability import responses_of, stability_matrix
+from replicode.theory.derive.saddle import ChannelAverage, SaddleSystem, envelope_of, rate_symbol
+from replicode.theory.derive.stability import responses_of, stability_matrix
+from replicode.theory.gaussian.laws import FieldLaw
+from replicode.theory.language.nodes import L
+from replicode.theory.model import CHI_STAR, Model, Y
+from replicode.theory.properties.kinks import kink_points
 
 FIELDS = {"score": "w_chi", "value": "w_z"}
 GAINS = {"score": "g_chi", "value": "g_z"}

@@ -13,13 +13,13 @@ import sympy as sp
 
 from replicode.codegen.ir import Kernel, Output, rebuilt
 from replicode.codegen.stable import StableForm, fused, stabilised
-from replicode.theory.activation import Activation, TokenForm
-from replicode.theory.channel import U
+from replicode.theory.derive.channel import U
+from replicode.theory.derive.saddle import SaddleSystem, loss_derivatives
 from replicode.theory.errors import InputError
-from replicode.theory.kinks import piecewise
+from replicode.theory.language.activation import Activation, TokenForm
+from replicode.theory.language.nodes import L, W, X
 from replicode.theory.model import Y
-from replicode.theory.nodes import L, W, X
-from replicode.theory.saddle import SaddleSystem, loss_derivatives
+from replicode.theory.properties.kinks import piecewise
 from replicode.theory.tokens import Definition, StagedDerivatives, staged_derivatives
 
 GAIN = sp.Symbol("gain", real=True)

@@ -12,13 +12,13 @@ from replicode.codegen.lower import equations
 from replicode.codegen.lower.kernels import lower
 from replicode.codegen.pair import expansion_program
 from replicode.codegen.unrolled import UNROLLED_TOKENS
-from replicode.theory.curvature import derivable, derive_curvature
+from replicode.theory.derive.curvature import derivable, derive_curvature
+from replicode.theory.derive.population import population_risk
+from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.language.nodes import X
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import Model
-from replicode.theory.nodes import X
-from replicode.theory.population import population_risk
-from replicode.theory.saddle import SaddleSystem
 
 EMITTER_VERSION = "0.5"
 EXPANSION = "expansion"

@@ -28,8 +28,8 @@ def command(
         raise InputError("output", output, "a file: with --json standard output is for the JSON object")
     from replicode.asked import asked
     from replicode.codegen.compiler import generate
+    from replicode.theory.derive.saddle import SaddleSystem
     from replicode.theory.lengths import lengths
-    from replicode.theory.saddle import SaddleSystem
     from replicode.verbs.derive import derive
 
     law = lengths(tokens)

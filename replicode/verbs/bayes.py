@@ -14,8 +14,8 @@ from replicode.results import Result
 from replicode.theory.lengths import Tokens, lengths
 
 if TYPE_CHECKING:
+    from replicode.theory.language.task import Task
     from replicode.theory.model import Model
-    from replicode.theory.task import Task
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,8 +13,8 @@ from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import ActivationLike
-    from replicode.theory.task import Task
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
     from replicode.validation.properties import Outcome, Subject, Verdict
 
 FACTS = (
@@ -45,13 +45,13 @@ def check(
 
     Where the number of tokens varies the suite is run at each length, and on their mixture.
     """
-    from replicode.theory.activation import activation
-    from replicode.theory.analysis import analysis
-    from replicode.theory.domain import check_domain
+    from replicode.theory.derive.nishimori import nishimori
     from replicode.theory.language import unparse
-    from replicode.theory.nishimori import nishimori
-    from replicode.theory.nodes import L
-    from replicode.theory.task import task as setting_of
+    from replicode.theory.language.activation import activation
+    from replicode.theory.language.nodes import L
+    from replicode.theory.language.task import task as setting_of
+    from replicode.theory.properties.analysis import analysis
+    from replicode.theory.properties.domain import check_domain
     from replicode.validation.properties import subject, suited
 
     law = None if tokens is None else lengths(tokens)

@@ -17,11 +17,11 @@ from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
     from replicode.present import Derivation
-    from replicode.theory.activation import ActivationLike
-    from replicode.theory.bayes import BayesSystem
+    from replicode.theory.derive.bayes import BayesSystem
+    from replicode.theory.derive.saddle import SaddleSystem
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
     from replicode.theory.model import Model
-    from replicode.theory.saddle import SaddleSystem
-    from replicode.theory.task import Task
 
 LEVELS = ("rs", "population", "bayes", "stability")
 GENERATED = ("rs", "bayes")
@@ -69,11 +69,11 @@ def derive(
     """
     law = None if tokens is None else lengths(tokens)
     if one_of("level", level, GENERATED) == "bayes":
-        from replicode.theory.bayes import derive_bayes
+        from replicode.theory.derive.bayes import derive_bayes
 
         return derive_bayes(task, law, model)
-    from replicode.theory.activation import activation
-    from replicode.theory.saddle import derive as derive_system
+    from replicode.theory.derive.saddle import derive as derive_system
+    from replicode.theory.language.activation import activation
 
     return derive_system(activation(named(act), given_parameters(parameters, more)), task, law, model)
 
@@ -123,11 +123,11 @@ def _derivation(
 ) -> Derivation:
     """The derivation of one level."""
     from replicode import present
-    from replicode.theory.activation import activation
-    from replicode.theory.bayes import derive_bayes
-    from replicode.theory.population import derive_population
-    from replicode.theory.saddle import derive as derive_system
-    from replicode.theory.stability import derive_stability
+    from replicode.theory.derive.bayes import derive_bayes
+    from replicode.theory.derive.population import derive_population
+    from replicode.theory.derive.saddle import derive as derive_system
+    from replicode.theory.derive.stability import derive_stability
+    from replicode.theory.language.activation import activation
 
     if of is None:
         return present.bayes_derivation(derive_bayes(task, law))

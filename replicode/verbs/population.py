@@ -19,18 +19,18 @@ from replicode.codegen.averages import compiled
 from replicode.codegen.population import Optimum, averager, bayes_gain, best
 from replicode.codegen.runtime.wording import told_apart
 from replicode.results import Result
-from replicode.theory.activation import Activation, ActivationLike, activation
 from replicode.theory.budget import BudgetSpent, budget
-from replicode.theory.closed import closed_averages, hard_averages
-from replicode.theory.domain import check_domain
+from replicode.theory.derive.nishimori import NishimoriCondition, nishimori
+from replicode.theory.derive.optimum import closed_optimum, limits
 from replicode.theory.errors import InputError
+from replicode.theory.gaussian.closed import closed_averages, hard_averages
+from replicode.theory.language.activation import Activation, ActivationLike, activation
+from replicode.theory.language.nodes import L
+from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 from replicode.theory.model import NU
-from replicode.theory.nishimori import NishimoriCondition, nishimori
-from replicode.theory.nodes import L
-from replicode.theory.optimum import closed_optimum, limits
-from replicode.theory.task import Task, task
+from replicode.theory.properties.domain import check_domain
 
 USUAL_DIGITS = 8
 _LARGEST_NU = 1e4

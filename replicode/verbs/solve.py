@@ -19,9 +19,9 @@ from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import ActivationLike
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
     from replicode.theory.model import Model
-    from replicode.theory.task import Task
 
 BAYES_DIGITS = 6
 BAYES_WORST = 1e-3

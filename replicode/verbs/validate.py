@@ -15,9 +15,9 @@ from replicode.theory.limits import given_parameters, whole_number
 from replicode.verbs.solve import solve
 
 if TYPE_CHECKING:
-    from replicode.theory.activation import ActivationLike
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
     from replicode.theory.model import Model
-    from replicode.theory.task import Task
 
 LEAST_DIM, LEAST_SEEDS = 40, 2
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from replicode.codegen.compiler import generate
-from replicode.theory.activation import register, registered
-from replicode.theory.bayes import derive_bayes
-from replicode.theory.saddle import derive
+from replicode.theory.language.activation import register, registered
+from replicode.theory.derive.bayes import derive_bayes
+from replicode.theory.derive.saddle import derive
 
 GOLDEN = Path(__file__).parent
 RUNTIME_STARTS = ("\n# What belongs to one number of tokens", "\n# Quadrature nodes", "\n# Checks of the arguments")
@@ -69,7 +69,7 @@ SEVERAL_SUMS = "exp(x)/(sum(exp(x)) + c*mean(x**2) + mean(tanh(x - mean(x))) + 2
 
 def test_other_processes_give_the_same_bytes(sources):
     program = (
-        "import sys; from replicode.codegen.compiler import generate; from replicode.theory.saddle import derive; "
+        "import sys; from replicode.codegen.compiler import generate; from replicode.theory.derive.saddle import derive; "
         "[sys.stdout.buffer.write(generate(derive(t, 'spiked', 2)).source.encode()) for t in sys.argv[1:]]"
     )
     run = subprocess.run(
@@ -94,7 +94,7 @@ def _unnamed(source):
 @pytest.fixture
 def twin(monkeypatch):
     """Registers an activation under another name for one test."""
-    import replicode.theory.activation as module
+    import replicode.theory.language.activation as module
 
     monkeypatch.setattr(module, "_REGISTRY", dict(module._REGISTRY))
     return register

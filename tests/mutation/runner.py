@@ -36,9 +36,9 @@ class NotRun(Exception):
 
 def verdicts(job):
     """The outcomes of a job in the sources that are first on the path."""
-    from replicode.theory.activation import activation
-    from replicode.theory.analysis import analysis
-    from replicode.theory.task import task
+    from replicode.theory.language.activation import activation
+    from replicode.theory.language.task import task
+    from replicode.theory.properties.analysis import analysis
     from replicode.validation.properties import DIGITS, Subject, examined, outcomes
 
     if not job.bare:

@@ -11,14 +11,14 @@ from replicode.codegen.averages import Law
 from replicode.codegen.compiler import generate
 from replicode.codegen.population import COARSE, FINE, averager, bayes_gain
 from replicode.codegen.sampled import SampledAverages
-from replicode.theory.activation import activation
-from replicode.theory.closed import Overlaps, closed_averages, hard_averages
+from replicode.theory.derive.saddle import derive
 from replicode.theory.errors import Refusal
+from replicode.theory.gaussian.closed import Overlaps, closed_averages, hard_averages
+from replicode.theory.language.activation import activation
+from replicode.theory.language.nodes import L
+from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
 from replicode.theory.model import DEFAULT_MODEL, NU
-from replicode.theory.nodes import L
-from replicode.theory.saddle import derive
-from replicode.theory.task import task
 
 KERNELS = ("softmax", "softplus", "softmax1", "exp(x)/sqrt(sum(exp(2*x)))")
 SIMPLE = ("linear", "erf", "sigmoid", "x - mean(x)", "exp(x - mean(x))", "(1 + x)*mean(x**2)")

@@ -17,11 +17,11 @@ from replicode.codegen.runtime.bayes_evolution import FINE, Branch
 from replicode.codegen.runtime.bayes_rates import Overlaps
 from replicode.codegen.runtime.bayes_solver import is_hard
 from replicode.modules import bayes_module
-from replicode.theory.bayes import GAP, SPREAD, W_CHI, derive_bayes
+from replicode.theory.derive.bayes import GAP, SPREAD, W_CHI, derive_bayes
+from replicode.theory.derive.population import A, B, population_risk
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.language.task import task
 from replicode.theory.model import ALPHA, DEFAULT_MODEL, NOISE, NU
-from replicode.theory.population import A, B, population_risk
-from replicode.theory.task import task
 from replicode.verbs.bayes import bayes
 
 NOISE_ = 0.3

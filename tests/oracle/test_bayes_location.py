@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from replicode.codegen.runtime.bayes_keys import symmetric_lattice
-from replicode.theory.task import task
+from replicode.theory.language.task import task
 from replicode.validation.bayes import bayes_module
 
 W = np.array([[0.3, -0.8, 1.1], [0.0, 0.0, 0.0], [2.0, -1.5, 0.4]])

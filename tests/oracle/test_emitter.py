@@ -19,8 +19,8 @@ from replicode.codegen.lower import lower, lower_length, parameter_symbol
 from replicode.codegen.oracle import evaluate
 from replicode.codegen.pair import logistic_rate
 from replicode.codegen.stable import StableForm
-from replicode.theory.activation import activation
-from replicode.theory.saddle import derive
+from replicode.theory.derive.saddle import derive
+from replicode.theory.language.activation import activation
 
 DIGITS = 30
 ACCURACY = 1e-11  # relative to the largest entry of an output, or to 1 where derivatives cancel to less

@@ -11,7 +11,7 @@ from replicode.codegen.emit.numpy import derived_definitions
 from replicode.codegen.ir import Unpacked
 from replicode.codegen.loading import load_source
 from replicode.codegen.lower import lower_module
-from replicode.theory.saddle import derive
+from replicode.theory.derive.saddle import derive
 
 HEAD = "from __future__ import annotations\n\nimport numpy as np\nfrom typing import Any, NamedTuple\n\n"
 OF_FIELDS = {"channel_rates", "channel_moments", "displacements", "bending", "overlap_risk_terms"}

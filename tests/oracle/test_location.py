@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from generated import module_of as plain_module
 
-import replicode.theory.saddle
+import replicode.theory.derive.saddle
 from replicode.codegen.compiler import generate
+from replicode.theory.derive.location import location
 from replicode.theory.errors import Refusal
-from replicode.theory.location import location
-from replicode.theory.task import task
+from replicode.theory.language.task import task
 
 NONE = np.array([])
 ORDER = np.array([0.5, 0.6, 0.4, 0.7, 0.8, 0.3])
@@ -24,8 +24,10 @@ def module_of(activation, text, tokens, kind=None, monkeypatch=None):
     """The generated module, its weight taken to be of another, more general kind where one is named."""
     if kind is None:
         return plain_module(activation, text, tokens)
-    monkeypatch.setattr(replicode.theory.saddle, "location", lambda setting: replace(location(setting), kind=kind))
-    return generate(replicode.theory.saddle.derive(activation, text, tokens)).load()
+    monkeypatch.setattr(
+        replicode.theory.derive.saddle, "location", lambda setting: replace(location(setting), kind=kind)
+    )
+    return generate(replicode.theory.derive.saddle.derive(activation, text, tokens)).load()
 
 
 def winning(leads, but=None):

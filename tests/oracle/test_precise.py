@@ -20,8 +20,8 @@ from replicode.codegen.precise import Grid, Physics, PreciseSystem, Scout, check
 from replicode.codegen.precise_kernel import Outers, Program, decimal_numbers, double_arrays, mpmath_numbers
 from replicode.modules import module_for
 from replicode.precise import as_texts
+from replicode.theory.derive.saddle import derive
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.saddle import derive
 
 POINT = {"alpha": 4, "nu": 2, "noise": 0.3, "lambda_k": 8, "lambda_v": 0.5}
 TEST_RISK = "0.6437186769335221742544359062170798383352"

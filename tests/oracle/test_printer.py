@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from replicode.codegen.printer import numpy_source
-from replicode.theory.nodes import (
+from replicode.theory.language.nodes import (
     erfc,
     erfc_mantissa,
     erfcx,

@@ -8,7 +8,7 @@ from generated import module_of
 from scipy import integrate, optimize, special
 
 from replicode.codegen.compiler import generate
-from replicode.theory.saddle import derive
+from replicode.theory.derive.saddle import derive
 
 
 @pytest.fixture(scope="module")

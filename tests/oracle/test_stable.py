@@ -19,7 +19,7 @@ from replicode.codegen.oracle import evaluate
 from replicode.codegen.recognise import recognised
 from replicode.codegen.scales import scaled, settled
 from replicode.theory.language import parse
-from replicode.theory.nodes import X, erfc, erfcx, held, ierfcx, log_ndtr, sigmoid, softplus
+from replicode.theory.language.nodes import X, erfc, erfcx, held, ierfcx, log_ndtr, sigmoid, softplus
 
 DIGITS = 80
 STEP = mpf(10) ** -25  # truncation (2e4)^4 1e-50, rounding of a second difference 1e-30

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicode.codegen.population import bayes_gain
+from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
-from replicode.theory.task import task
 from replicode.verbs.bayes import bayes
 
 SETTINGS = st.fixed_dictionaries(

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from mpmath import mpf
 from strategies import activations
 
-from replicode.theory.activation import activation
-from replicode.theory.analysis import equivariance
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.language.activation import activation
 from replicode.theory.numeric import Program
-from replicode.theory.properties import at_tokens
+from replicode.theory.properties.analysis import equivariance
+from replicode.theory.properties.symbolic import at_tokens
 
 QUICK = [Phase.explicit, Phase.generate]  # shrinking would take minutes
 SHAPES = {

@@ -6,8 +6,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from replicode.theory.expectation import closed_form, expectation
-from replicode.theory.nodes import X, relu, step
+from replicode.theory.gaussian.expectation import closed_form, expectation
+from replicode.theory.language.nodes import X, relu, step
 
 MU, A, B, C = sp.symbols("mu a b c", real=True)
 Q = sp.Symbol("q", positive=True)

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from replicode.cli import main
-from replicode.theory.activation import registered
 from replicode.theory.errors import LanguageError
 from replicode.theory.language import FUNCTIONS, parse, unparse
-from replicode.theory.nodes import L, TokenSum, X
+from replicode.theory.language.activation import registered
+from replicode.theory.language.nodes import L, TokenSum, X
 
 SETTINGS = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 SCORES = (0.3, -0.7, 1.1)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from replicode.theory.activation import activation
-from replicode.theory.analysis import Analysis, Growth, parity
 from replicode.theory.errors import InputError
+from replicode.theory.language.activation import activation
+from replicode.theory.language.task import task as setting_of
 from replicode.theory.lengths import lengths as law
-from replicode.theory.properties import Claim, properties, row_sum_claim, shift_claim
-from replicode.theory.task import task as setting_of
+from replicode.theory.properties.analysis import Analysis, Growth, parity
+from replicode.theory.properties.symbolic import Claim, properties, row_sum_claim, shift_claim
 from replicode.validation import strategies as draw
 from replicode.validation.properties import LONGER, PROPERTIES, Subject, outcomes, prepared
 from replicode.validation.pytest_plugin import replicode_properties as replicode_properties

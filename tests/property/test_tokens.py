@@ -10,8 +10,8 @@ from strategies import PARAMETERS, SMOOTH, activations, direct_loss, direct_sigm
 from replicode.codegen.ir import Kernel, Output
 from replicode.codegen.lower import lower
 from replicode.codegen.oracle import evaluate
+from replicode.theory.language.nodes import W, X
 from replicode.theory.model import DEFAULT_MODEL, Y
-from replicode.theory.nodes import W, X
 
 DIGITS = 90
 STEP = mpf(10) ** -20  # truncation 1e-40, rounding of a second difference 1e-50

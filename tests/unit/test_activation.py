@@ -3,10 +3,10 @@
 import pytest
 import sympy as sp
 
-import replicode.theory.activation as registry
-from replicode.theory.activation import activation, register, registered
+import replicode.theory.language.activation as registry
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.properties import properties
+from replicode.theory.language.activation import activation, register, registered
+from replicode.theory.properties.symbolic import properties
 
 exp, c = sp.exp, sp.Symbol("c")
 
@@ -140,7 +140,7 @@ def test_odd_functions_are_bad_input(name):
 
 
 def test_large_expressions_are_bad_input(monkeypatch):
-    monkeypatch.setattr("replicode.theory.vector._MOST_NODES", 100)
+    monkeypatch.setattr("replicode.theory.language.vector._MOST_NODES", 100)
     with pytest.raises(InputError, match="at most 100 parts"):
         activation(lambda x: [sum(sp.sin(k * t) for k in range(20) for t in x) for _ in x])
     with pytest.raises(InputError, match=r"too large|too intricate|nested|at most"):

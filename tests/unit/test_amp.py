@@ -8,8 +8,8 @@ import pytest
 from scipy import special
 
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
-from replicode.theory.task import task
 from replicode.validation.amp import INFORMED, UNINFORMED, Start, message_passing
 from replicode.validation.amp_evidence import averaged_chances, evidence_of
 from replicode.validation.amp_evolution import by_quadrature

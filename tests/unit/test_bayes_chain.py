@@ -4,7 +4,7 @@ import checker
 import pytest
 
 from replicode.present import as_json, as_latex, as_text, bayes_derivation
-from replicode.theory.bayes import derive_bayes
+from replicode.theory.derive.bayes import derive_bayes
 
 
 @pytest.mark.parametrize(

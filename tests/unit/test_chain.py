@@ -15,7 +15,7 @@ import sympy as sp
 from replicode.present import as_json, derivation
 from replicode.theory.chain.activation import explicit_tokens
 from replicode.theory.chain.replicas import leibniz
-from replicode.theory.saddle import derive
+from replicode.theory.derive.saddle import derive
 
 NESTED = "x*sum(x*exp(-x**2)/sum(exp(-x**2)))"
 CASES = [

@@ -12,13 +12,13 @@ from click.testing import CliRunner
 import replicode.validation.properties as suite
 from replicode.cli import main
 from replicode.codegen.population import BayesGain
-from replicode.theory.activation import activation
-from replicode.theory.analysis import analysis
 from replicode.theory.errors import Refusal
+from replicode.theory.language.activation import activation
+from replicode.theory.language.nodes import W, X
+from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
-from replicode.theory.nodes import W, X
-from replicode.theory.properties import Claim
-from replicode.theory.task import task
+from replicode.theory.properties.analysis import analysis
+from replicode.theory.properties.symbolic import Claim
 from replicode.validation.properties import population, solution
 from replicode.validation.properties.verdict import above, compared, near
 from replicode.verbs.check import _merged, as_text, check, failed

@@ -9,9 +9,9 @@ import replicode as rc
 from replicode.content import activation_content, task_content
 from replicode.figures.points import Place
 from replicode.modules import module_source
-from replicode.theory import activation as activations
 from replicode.theory import registry
-from replicode.theory import task as tasks
+from replicode.theory.language import activation as activations
+from replicode.theory.language import task as tasks
 from replicode.validation import discrepancy
 from replicode.validation.kept import Kept
 from replicode.verbs.derive import derivation_of

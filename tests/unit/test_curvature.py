@@ -3,10 +3,10 @@
 import pytest
 import sympy as sp
 
-from replicode.theory.curvature import derivable, derive_curvature, moved, second_rate_symbol
-from replicode.theory.gaussian import FieldLaw
+from replicode.theory.derive.curvature import derivable, derive_curvature, moved, second_rate_symbol
+from replicode.theory.derive.saddle import derive, envelope_of, rate_symbol
+from replicode.theory.gaussian.laws import FieldLaw
 from replicode.theory.model import ALPHA, DEFAULT_MODEL, NOISE, Y
-from replicode.theory.saddle import derive, envelope_of, rate_symbol
 
 HIDDEN, IDLE = DEFAULT_MODEL.hidden, DEFAULT_MODEL.idle
 K, V = DEFAULT_MODEL.scores, DEFAULT_MODEL.values

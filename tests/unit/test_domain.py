@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from replicode.theory.activation import activation, registered
-from replicode.theory.domain import check_domain
 from replicode.theory.errors import InputError
+from replicode.theory.language.activation import activation, registered
+from replicode.theory.properties.domain import check_domain
 
 REAL, AVERAGES = "real and finite on R^L", "Gaussian averages exist"
 

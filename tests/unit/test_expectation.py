@@ -9,12 +9,12 @@ import sympy as sp
 from mpmath import mpf
 
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.expectation import GaussianIntegral, closed_form, expectation
+from replicode.theory.gaussian.expectation import GaussianIntegral, closed_form, expectation
+from replicode.theory.gaussian.rules import SIGN_RULES
+from replicode.theory.gaussian.special import bivariate_normal_cdf, normal_cdf, owens_t
+from replicode.theory.gaussian.terms import READINGS, Reader, Sign, addends
 from replicode.theory.language.functions import BY_NODE
-from replicode.theory.nodes import X, relu, sigmoid, softplus, step
-from replicode.theory.rules import SIGN_RULES
-from replicode.theory.special import bivariate_normal_cdf, normal_cdf, owens_t
-from replicode.theory.terms import READINGS, Reader, Sign, addends
+from replicode.theory.language.nodes import X, relu, sigmoid, softplus, step
 
 A, C, M, MU = sp.symbols("a c m mu", real=True)
 Q = sp.Symbol("q", positive=True)

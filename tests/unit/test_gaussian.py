@@ -7,9 +7,9 @@ import pytest
 import sympy as sp
 
 from replicode.theory.errors import Refusal
-from replicode.theory.gaussian import FieldLaw, gaussian_from_log_weight, price, price_stein
+from replicode.theory.gaussian.laws import FieldLaw, gaussian_from_log_weight, price, price_stein
+from replicode.theory.language.nodes import X
 from replicode.theory.model import DEFAULT_MODEL, NOISE, Z_STAR, Y
-from replicode.theory.nodes import X
 
 A, B, C = sp.symbols("a b c", real=True)
 T = sp.Symbol("theta", real=True)

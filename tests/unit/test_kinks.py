@@ -8,10 +8,10 @@ from strategies import system_of
 from replicode.codegen.compiler import generate
 from replicode.codegen.fast import c_source
 from replicode.codegen.precise import check_dimension
-from replicode.theory.activation import activation
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.kinks import kink_points, piecewise
-from replicode.theory.nodes import X, relu
+from replicode.theory.language.activation import activation
+from replicode.theory.language.nodes import X, relu
+from replicode.theory.properties.kinks import kink_points, piecewise
 from replicode.validation.kinks import WIDTHS, Rounded, stages
 from replicode.validation.module import GeneratedAttention
 

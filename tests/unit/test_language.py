@@ -16,13 +16,13 @@ from click.testing import CliRunner
 from replicode.cli import main
 from replicode.codegen.emit.numpy import kernel_function
 from replicode.codegen.lower import sigma_kernel, stable_form
-from replicode.theory.activation import activation
-from replicode.theory.channel import eliminate_values
+from replicode.theory.derive.channel import eliminate_values
+from replicode.theory.derive.saddle import loss_derivatives
 from replicode.theory.errors import InputError, LanguageError
 from replicode.theory.language import ALLOWED, FUNCTIONS, RESERVED, parse, reader, unparse
+from replicode.theory.language.activation import activation
+from replicode.theory.language.nodes import L, TokenSum, X, relu, sigmoid, softplus, step
 from replicode.theory.model import Model
-from replicode.theory.nodes import L, TokenSum, X, relu, sigmoid, softplus, step
-from replicode.theory.saddle import loss_derivatives
 from replicode.theory.tokens import Definition, OuterProducts
 
 VALUES = eliminate_values(Model())

@@ -15,8 +15,8 @@ from replicode.codegen.compiler import generate
 from replicode.codegen.link import MAIN, chosen, defined, linked, part
 from replicode.codegen.lower.bayes import LEVEL as BAYES
 from replicode.codegen.lower.module import LEVEL as TRAINED
-from replicode.theory.bayes import derive_bayes
-from replicode.theory.saddle import derive
+from replicode.theory.derive.bayes import derive_bayes
+from replicode.theory.derive.saddle import derive
 
 ROOT = Path(__file__).parents[2]
 CASES = {

@@ -11,15 +11,15 @@ from mpmath import mpf
 
 import replicode as rc
 from replicode.codegen.compiler import generate
-from replicode.theory.analysis import analysis
-from replicode.theory.bayes import derive_bayes
+from replicode.theory.derive.bayes import derive_bayes
+from replicode.theory.derive.population import population_risk
+from replicode.theory.derive.saddle import derive
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.language.nodes import W
+from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
 from replicode.theory.model import DEFAULT_MODEL, LABEL_NOISE, LAMBDA, NOISE, SIGMA, THETA, Block, F, Model, Y
-from replicode.theory.nodes import W
-from replicode.theory.population import population_risk
-from replicode.theory.saddle import derive
-from replicode.theory.task import task
+from replicode.theory.properties.analysis import analysis
 from replicode.validation.attention import fields, objective
 from replicode.validation.measure import Overlaps, measure
 from replicode.validation.module import GeneratedAttention

@@ -14,11 +14,11 @@ from replicode.codegen.emit.numpy import kernel_function
 from replicode.codegen.fast import c_source
 from replicode.codegen.lower import lower_length
 from replicode.codegen.printer import numpy_source
-from replicode.theory.activation import Activation
+from replicode.theory.derive.saddle import derive
 from replicode.theory.errors import InputError
-from replicode.theory.nodes import X
-from replicode.theory.saddle import derive
-from replicode.theory.task import Task
+from replicode.theory.language.activation import Activation
+from replicode.theory.language.nodes import X
+from replicode.theory.language.task import Task
 
 TAKEN = ["KERNELS", "TOKENS", "a_TOKENS", "np", "params", "t_0"]
 

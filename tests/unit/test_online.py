@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from replicode.theory.errors import InputError
+from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
-from replicode.theory.task import task
 from replicode.validation.attention import objective
 from replicode.validation.measure import Overlaps
 from replicode.validation.online import _drawn_order, one_pass

@@ -11,7 +11,7 @@ VECTORS = {"order", "conjugates", "rates", "order_parameters", "ORDER_PARAMETERS
 SIZES = {6, 12}
 SHAPED = {"zeros", "ones", "empty", "full", "eye", "range", "reshape"}
 PLACES = {(0, 1, 3, 4), (0, 3), (1, 4), (2, 5), (3, 6)}
-WAVES = "theory/terms.py"  # the rates there are those of sines
+WAVES = "theory/gaussian/terms.py"  # the rates there are those of sines
 
 
 def _name(node):

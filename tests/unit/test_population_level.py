@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicode.cli import main
-from replicode.theory.activation import activation, registered
+from replicode.theory.derive.nishimori import nishimori
 from replicode.theory.errors import InputError
+from replicode.theory.language.activation import activation, registered
+from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
-from replicode.theory.nishimori import nishimori
-from replicode.theory.task import task
 from replicode.verbs.population import population
 
 L_, NU_ = sp.symbols("L nu")
@@ -229,10 +229,10 @@ def test_risk_off_the_manifold_against_samples(task_text):
     import numpy as np
 
     from replicode.codegen.sampled import evaluated
-    from replicode.theory.activation import Activation
+    from replicode.theory.derive.population import BIAS_IDLE, CHI_EPS, CHI_IDLE, SIGMA_EPS, SIGMA_IDLE
+    from replicode.theory.derive.population import population_risk as derived
+    from replicode.theory.language.activation import Activation
     from replicode.theory.model import CHI_STAR, DEFAULT_MODEL, NOISE, NU
-    from replicode.theory.population import BIAS_IDLE, CHI_EPS, CHI_IDLE, SIGMA_EPS, SIGMA_IDLE
-    from replicode.theory.population import population_risk as derived
 
     nu, noise, tokens, count = 1.2, 0.3, 2, 200_000
     m, q, mv, qv, kvs, vks, kv = overlaps = 0.7, 1.1, 0.6, 0.9, 0.25, -0.3, 0.2
@@ -278,7 +278,7 @@ def test_the_number_does_not_wait_for_a_closed_form(text, values, excess):
 
 
 def test_limits_that_take_long_are_left_out(monkeypatch):
-    monkeypatch.setattr("replicode.theory.optimum._STEPS", 100_000)
+    monkeypatch.setattr("replicode.theory.derive.optimum._STEPS", 100_000)
     result = population("x**64", tokens=2, nu=2.0)
     assert float(sp.sympify(result.closed_form).subs({L_: 2, NU_: 2})) == pytest.approx(result.excess_risk, abs=1e-12)
 

@@ -19,10 +19,10 @@ from replicode.present import (
     population_derivation,
     symbols_of,
 )
-from replicode.theory.nodes import TokenSum, W, X, erfc, erfcx, ierfcx, log_ndtr, relu, sigmoid, softplus, step
+from replicode.theory.derive.population import derive_population
+from replicode.theory.derive.saddle import derive
+from replicode.theory.language.nodes import TokenSum, W, X, erfc, erfcx, ierfcx, log_ndtr, relu, sigmoid, softplus, step
 from replicode.theory.notation import builtin, latex, meaning, parameter_symbols, text
-from replicode.theory.population import derive_population
-from replicode.theory.saddle import derive
 
 AWKWARD = "relu(a_b*x)/(1 + sum(abs(x)))"
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "derivation.ipynb"

@@ -7,8 +7,10 @@ import pytest
 import sympy as sp
 from mpmath import mpf
 
-from replicode.theory.activation import Activation, activation
-from replicode.theory.analysis import (
+from replicode.theory.language.activation import Activation, activation
+from replicode.theory.language.nodes import L, TokenSum, X
+from replicode.theory.numeric import Program, Undefined, zero_along
+from replicode.theory.properties.analysis import (
     analysis,
     equivariance,
     growth,
@@ -17,9 +19,7 @@ from replicode.theory.analysis import (
     normalisation,
     parity,
 )
-from replicode.theory.nodes import L, TokenSum, X
-from replicode.theory.numeric import Program, Undefined, zero_along
-from replicode.theory.properties import (
+from replicode.theory.properties.symbolic import (
     bounded,
     properties,
     proved_zero,
@@ -127,7 +127,7 @@ def test_the_name_is_immaterial():
 
 def test_what_can_not_be_proved_is_undecided(monkeypatch):
     """Zero at every point, yet no proof: neither claimed nor denied, and absent from what reductions rest on."""
-    monkeypatch.setattr("replicode.theory.properties.proved_zero", lambda _: False)
+    monkeypatch.setattr("replicode.theory.properties.symbolic.proved_zero", lambda _: False)
     expr = sp.sin(X) ** 2 + sp.cos(X) ** 2 - 1
     assert refutation(expr).holds is True and zero_claim(expr).holds is None and not vanishes(expr)
     softmax = activation("softmax")
@@ -137,7 +137,7 @@ def test_what_can_not_be_proved_is_undecided(monkeypatch):
 
 def test_a_proof_without_numbers_is_not_believed(monkeypatch):
     """Numbers come first: algebra gone astray can not turn a false statement into a true one."""
-    monkeypatch.setattr("replicode.theory.properties.proved_zero", lambda _: True)
+    monkeypatch.setattr("replicode.theory.properties.symbolic.proved_zero", lambda _: True)
     assert zero_claim(X - sp.Rational(1, 10**9) * X).holds is False
     assert shift_claim(activation("softmax1")).holds is False
 
@@ -246,7 +246,7 @@ def test_the_analysis_of_one_activation():
 
 
 def test_normalisation_is_undecided_without_a_proof(monkeypatch):
-    monkeypatch.setattr("replicode.theory.properties.row_sum", lambda _: None)
+    monkeypatch.setattr("replicode.theory.properties.symbolic.row_sum", lambda _: None)
     act = activation("softmax")
     assert normalisation(act, properties(act)).holds is None
 
@@ -260,7 +260,7 @@ class _FirstToken(Program):
 
 
 def test_broken_equivariance_has_a_witness(monkeypatch):
-    monkeypatch.setattr("replicode.theory.properties.Program", _FirstToken)
+    monkeypatch.setattr("replicode.theory.properties.symbolic.Program", _FirstToken)
     claim = equivariance(activation("softmax"))
     assert claim.holds is False and "tokens 1 and 2 exchanged" in claim.witness
 

@@ -3,9 +3,7 @@
 import pytest
 import sympy as sp
 
-from replicode.theory.errors import Refusal
-from replicode.theory.model import DEFAULT_MODEL, LAMBDA, THETA, F, Model, Y
-from replicode.theory.replica import (
+from replicode.theory.derive.replica import (
     BETA,
     CHANNEL_FIELD,
     CHANNEL_V,
@@ -22,6 +20,8 @@ from replicode.theory.replica import (
     prior_free_energies,
     prior_free_energy,
 )
+from replicode.theory.errors import Refusal
+from replicode.theory.model import DEFAULT_MODEL, LAMBDA, THETA, F, Model, Y
 
 FIRST = ReplicaMatrix(sp.Rational(7, 5), sp.Rational(-1, 3))
 SECOND = ReplicaMatrix(sp.Rational(2, 3), sp.Rational(5, 4))

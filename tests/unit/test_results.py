@@ -157,7 +157,7 @@ def test_without_digits_the_module_decides(monkeypatch):
 
 def test_a_missing_parameter_is_found_before_any_derivation(monkeypatch, tmp_path):
     monkeypatch.setenv("REPLICODE_CACHE", str(tmp_path))
-    monkeypatch.setattr("replicode.theory.saddle.derive", lambda *_: pytest.fail("derived"))
+    monkeypatch.setattr("replicode.theory.derive.saddle.derive", lambda *_: pytest.fail("derived"))
     told = r"param: got None, allowed is a value for 'c', as in --param c=0.5: there is no default"
     for verb in (rc.solve, rc.validate):
         with pytest.raises(rc.InputError, match=told):

@@ -11,8 +11,8 @@ from scipy import integrate, stats
 import replicode.validation.sampling
 from replicode.codegen.population import bayes_gain
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
-from replicode.theory.task import task
 from replicode.validation.attention import objective, predictions
 from replicode.validation.experiment import Setting, streams
 from replicode.validation.sampling import Sampler, sphere_frame

@@ -7,9 +7,9 @@ import sympy as sp
 from generated import module_of
 
 from replicode.present import as_json, as_latex, stability_derivation
+from replicode.theory.derive.saddle import derive
+from replicode.theory.derive.stability import derive_stability, replicon_direction, responses_of, stability_matrix
 from replicode.theory.model import DEFAULT_MODEL
-from replicode.theory.saddle import derive
-from replicode.theory.stability import derive_stability, replicon_direction, responses_of, stability_matrix
 
 
 @pytest.fixture(scope="module")

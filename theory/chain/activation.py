@@ -8,16 +8,16 @@ from functools import cached_property
 
 import sympy as sp
 
-from replicode.theory.channel import AMPLITUDE, N, U
-from replicode.theory.model import F, Y
-from replicode.theory.nodes import L, W, X
-from replicode.theory.notation import parameter_symbols
-from replicode.theory.replica import (
+from replicode.theory.derive.channel import AMPLITUDE, N, U
+from replicode.theory.derive.replica import (
     Step,
 )
-from replicode.theory.saddle import (
+from replicode.theory.derive.saddle import (
     SaddleSystem,
 )
+from replicode.theory.language.nodes import L, W, X
+from replicode.theory.model import F, Y
+from replicode.theory.notation import parameter_symbols
 from replicode.theory.tokens import Definition, OuterProducts
 
 SIGMA_W = sp.Symbol("sigma_w", real=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sympy as sp
 
 from replicode.theory.chain.saddle import ExponentialTest
-from replicode.theory.curvature import Curvature, Pair, derive_curvature, transport
-from replicode.theory.gaussian import FieldLaw
-from replicode.theory.replica import Step
-from replicode.theory.saddle import SaddleSystem
+from replicode.theory.derive.curvature import Curvature, Pair, derive_curvature, transport
+from replicode.theory.derive.replica import Step
+from replicode.theory.derive.saddle import SaddleSystem
+from replicode.theory.gaussian.laws import FieldLaw
 
 
 def jacobian(system: SaddleSystem) -> list[Step]:

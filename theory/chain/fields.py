@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sympy as sp
 
-from replicode.theory.gaussian import FieldLaw
+from replicode.theory.derive.replica import Step
+from replicode.theory.derive.saddle import SaddleSystem, given_fields
+from replicode.theory.gaussian.laws import FieldLaw
+from replicode.theory.language.nodes import X
+from replicode.theory.language.task import Task
 from replicode.theory.model import Model, Y
-from replicode.theory.nodes import X
-from replicode.theory.replica import Step
-from replicode.theory.saddle import SaddleSystem, given_fields
-from replicode.theory.task import Task
 
 
 def weight(task: Task, law: FieldLaw, model: Model) -> list[Step]:

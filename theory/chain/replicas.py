@@ -7,8 +7,7 @@ from itertools import permutations
 import sympy as sp
 from sympy.combinatorics import Permutation
 
-from replicode.theory.model import Block
-from replicode.theory.replica import (
+from replicode.theory.derive.replica import (
     BETA,
     CHANNEL_FIELD,
     CHANNEL_VARIANCE,
@@ -21,7 +20,8 @@ from replicode.theory.replica import (
     Step,
     per_replica,
 )
-from replicode.theory.saddle import SaddleSystem
+from replicode.theory.derive.saddle import SaddleSystem
+from replicode.theory.model import Block
 
 _SIZE = 3
 

@@ -17,12 +17,9 @@ from replicode.theory.chain.curvature import jacobian
 from replicode.theory.chain.fields import law, weight
 from replicode.theory.chain.replicas import gaussian_channel, matrices, prior, replicas
 from replicode.theory.chain.saddle import channel, conjugates, equations
-from replicode.theory.lengths import Lengths
-from replicode.theory.location import location
-from replicode.theory.model import NOISE
-from replicode.theory.notation import builtin
-from replicode.theory.optimum import best_value
-from replicode.theory.population import (
+from replicode.theory.derive.location import location
+from replicode.theory.derive.optimum import best_value
+from replicode.theory.derive.population import (
     BIAS_IDLE,
     SIGMA_EPS,
     SIGMA_IDLE,
@@ -32,8 +29,11 @@ from replicode.theory.population import (
     at_length,
     probabilities,
 )
-from replicode.theory.replica import Step
-from replicode.theory.saddle import SaddleSystem, joint_laws
+from replicode.theory.derive.replica import Step
+from replicode.theory.derive.saddle import SaddleSystem, joint_laws
+from replicode.theory.lengths import Lengths
+from replicode.theory.model import NOISE
+from replicode.theory.notation import builtin
 
 
 def chain(system: SaddleSystem) -> tuple[Step, ...]:

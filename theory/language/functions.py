@@ -16,7 +16,7 @@ from typing import Any
 import mpmath
 import sympy as sp
 
-from replicode.theory.nodes import (
+from replicode.theory.language.nodes import (
     X,
     erfc,
     erfc_mantissa,

@@ -21,8 +21,8 @@ import sympy as sp
 
 from replicode.theory.errors import InputError, LanguageError
 from replicode.theory.language.functions import BY_NAME, nodes_that
+from replicode.theory.language.nodes import L, TokenSum, X
 from replicode.theory.language.writer import MAX_DIGITS, unparse
-from replicode.theory.nodes import L, TokenSum, X
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 20
@@ -45,7 +45,7 @@ _TAKEN = (
     "alpha noise lambda_k lambda_v init tol digits w y z"
 )
 RESERVED = frozenset(_TAKEN.split())
-# The sums over tokens, their derivatives (theory.tokens) and the fields (theory.saddle) have names of these shapes.
+# The sums over tokens, their derivatives (tokens.py) and the fields (derive/saddle.py) have names of these shapes.
 _TAKEN_SHAPES = re.compile(r"(?:[SABK]|[ab][xw])_\d+|(?:w|G|dEM)_\w+")
 
 

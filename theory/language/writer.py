@@ -7,7 +7,7 @@ from sympy.printing.str import StrPrinter
 
 from replicode.theory.errors import InputError
 from replicode.theory.language.functions import BY_NAME
-from replicode.theory.nodes import TokenSum
+from replicode.theory.language.nodes import TokenSum
 
 MAX_DIGITS = 30
 

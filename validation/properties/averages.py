@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from replicode.theory.nodes import X
+from replicode.theory.language.nodes import X
 from replicode.validation.properties.subject import Array, Subject
 from replicode.validation.properties.verdict import Verdict, not_applicable
 

@@ -11,15 +11,15 @@ import numpy as np
 from replicode.codegen.population import CHECK, FINE, BayesGain, averager, bayes_gain
 from replicode.codegen.runtime.nodes import sobol
 from replicode.codegen.sampled import evaluated
-from replicode.theory.activation import Activation
-from replicode.theory.closed import closed_averages
+from replicode.theory.derive.nishimori import nishimori
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.gaussian.closed import closed_averages
+from replicode.theory.gaussian.sequence import weighted_averages
+from replicode.theory.language.activation import Activation
+from replicode.theory.language.nodes import L
+from replicode.theory.language.task import Task
 from replicode.theory.lengths import lengths
 from replicode.theory.model import NU
-from replicode.theory.nishimori import nishimori
-from replicode.theory.nodes import L
-from replicode.theory.sequence import weighted_averages
-from replicode.theory.task import Task
 from replicode.validation.properties.averages import PHYSICS, quiet
 from replicode.validation.properties.subject import Subject, number
 from replicode.validation.properties.verdict import Verdict, above, every, near, not_applicable

@@ -10,10 +10,10 @@ import numpy as np
 import sympy as sp
 from mpmath import mpf
 
-from replicode.theory.activation import Activation
+from replicode.theory.language.activation import Activation
+from replicode.theory.language.nodes import X
 from replicode.theory.lengths import lengths
 from replicode.theory.model import Block
-from replicode.theory.nodes import X
 from replicode.validation.properties.averages import (
     CONJUGATES,
     NODES,

@@ -14,9 +14,9 @@ from replicode.codegen.population import FINE, averager
 from replicode.codegen.runtime.bayes_evolution import Branch
 from replicode.codegen.runtime.bayes_solver import equilibrium
 from replicode.theory.errors import Refusal
+from replicode.theory.language.task import Task
 from replicode.theory.lengths import lengths
 from replicode.theory.numeric import Undefined
-from replicode.theory.task import Task
 from replicode.validation.bayes import bayes_module
 from replicode.validation.properties.averages import PHYSICS, Physics, Saddle, ordered, quiet, resolution, saddles
 from replicode.validation.properties.population import best_gain

@@ -15,9 +15,8 @@ from typing import Any
 
 import sympy as sp
 
-from replicode.theory.language.functions import nodes_that
-from replicode.theory.special import bivariate_normal_cdf, owens_t
-from replicode.theory.terms import (
+from replicode.theory.gaussian.special import bivariate_normal_cdf, owens_t
+from replicode.theory.gaussian.terms import (
     MAX_OPERATIONS,
     MAX_TERMS,
     READINGS,
@@ -34,6 +33,7 @@ from replicode.theory.terms import (
     scaled,
     total,
 )
+from replicode.theory.language.functions import nodes_that
 
 _BOUNDED = nodes_that(lambda f: f.bounded)
 _TAME: tuple[type[Any], ...] = (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sympy as sp
 
-from replicode.theory.bayes import GAP, SPREAD, W_CHI, BayesSystem
-from replicode.theory.expectation import closed_form
+from replicode.theory.derive.bayes import GAP, SPREAD, W_CHI, BayesSystem
+from replicode.theory.derive.population import A
+from replicode.theory.derive.replica import Step
+from replicode.theory.gaussian.expectation import closed_form
+from replicode.theory.language.nodes import X
 from replicode.theory.model import ALPHA, NOISE
-from replicode.theory.nodes import X
 from replicode.theory.notation import average
-from replicode.theory.population import A
-from replicode.theory.replica import Step
 
 
 def bayes_equations(system: BayesSystem) -> dict[str, sp.Expr]:

@@ -13,19 +13,25 @@ from functools import cache, cached_property
 
 import sympy as sp
 
-from replicode.theory.activation import Activation, TokenForm, activation
 from replicode.theory.budget import budget
-from replicode.theory.channel import N, U, ValueElimination, eliminate_values
-from replicode.theory.domain import check_domain
-from replicode.theory.gaussian import FieldLaw, price_stein
+from replicode.theory.derive.channel import N, U, ValueElimination, eliminate_values
+from replicode.theory.derive.location import Location, location
+from replicode.theory.derive.replica import (
+    GaussianChannel,
+    PriorFreeEnergy,
+    Step,
+    gaussian_channel,
+    prior_free_energies,
+)
+from replicode.theory.gaussian.laws import FieldLaw, price_stein
+from replicode.theory.language.activation import Activation, TokenForm, activation
+from replicode.theory.language.nodes import L, W
+from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, lengths
-from replicode.theory.location import Location, location
 from replicode.theory.model import ALPHA, DEFAULT_MODEL, SIGMA, Block, F, Model, TokenFields, Y
-from replicode.theory.nodes import L, W
 from replicode.theory.notation import latex
-from replicode.theory.properties import Properties, properties
-from replicode.theory.replica import GaussianChannel, PriorFreeEnergy, Step, gaussian_channel, prior_free_energies
-from replicode.theory.task import Task, task
+from replicode.theory.properties.domain import check_domain
+from replicode.theory.properties.symbolic import Properties, properties
 from replicode.theory.tokens import StagedDerivatives, staged_derivatives
 
 SEQUENCE_LENGTH = sp.Symbol("L_seq", integer=True, positive=True)

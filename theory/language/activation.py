@@ -14,10 +14,10 @@ import sympy as sp
 
 from replicode.theory.errors import InputError
 from replicode.theory.language import check_names, parse, unparse
+from replicode.theory.language.nodes import L, TokenSum, X
+from replicode.theory.language.vector import function_expression, sympy_expression
 from replicode.theory.limits import given_parameters
-from replicode.theory.nodes import L, TokenSum, X
 from replicode.theory.registry import ACTIVATIONS, Registered
-from replicode.theory.vector import function_expression, sympy_expression
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import sympy as sp
 
 from replicode.theory.language.functions import BY_NODE, KINKED, Function, branch, nodes_that
-from replicode.theory.nodes import relu, step
+from replicode.theory.language.nodes import relu, step
 
 MAX_TERMS = 400
 MAX_WORK = 4_000

@@ -16,10 +16,10 @@ import sympy as sp
 from mpmath import mpf
 
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.gaussian.rules import Divergent, gaussian_mean
+from replicode.theory.gaussian.special import bivariate_normal_cdf_value, normal_density, owens_t_value
+from replicode.theory.gaussian.terms import READINGS, Open, Reader, addends
 from replicode.theory.language.functions import BY_NODE, JUMPING, KINKED, branch, nodes_that
-from replicode.theory.rules import Divergent, gaussian_mean
-from replicode.theory.special import bivariate_normal_cdf_value, normal_density, owens_t_value
-from replicode.theory.terms import READINGS, Open, Reader, addends
 
 Law = tuple[tuple[sp.Symbol, sp.Expr, sp.Expr], ...]
 

@@ -17,11 +17,11 @@ import mpmath
 import sympy as sp
 from mpmath import mpf
 
-from replicode.theory.activation import Activation
 from replicode.theory.expansion import MAX_EXPANDED, expanded, expanded_terms
 from replicode.theory.language import _budget, _Exhausted
+from replicode.theory.language.activation import Activation
 from replicode.theory.language.functions import FOLDED, KINKED, rewritten
-from replicode.theory.nodes import L, TokenSum, X
+from replicode.theory.language.nodes import L, TokenSum, X
 from replicode.theory.numeric import Program, Undefined, random_scores, shown, zero_along
 
 Found = TypeVar("Found")

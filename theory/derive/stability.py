@@ -14,9 +14,9 @@ from functools import cache
 
 import sympy as sp
 
+from replicode.theory.derive.replica import BETA, CHANNEL_V, ReplicaMatrix, Step
+from replicode.theory.derive.saddle import Reduction, SaddleSystem
 from replicode.theory.model import ALPHA, Model
-from replicode.theory.replica import BETA, CHANNEL_V, ReplicaMatrix, Step
-from replicode.theory.saddle import Reduction, SaddleSystem
 
 _REPLICAS = 4
 _TOKENS = 2

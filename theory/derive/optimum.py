@@ -15,13 +15,13 @@ from typing import TypeVar
 
 import sympy as sp
 
-from replicode.theory.activation import Activation
-from replicode.theory.closed import Overlaps, closed_averages, hard_averages
+from replicode.theory.derive.population import B
+from replicode.theory.gaussian.closed import Overlaps, closed_averages, hard_averages
+from replicode.theory.language.activation import Activation
+from replicode.theory.language.nodes import L
+from replicode.theory.language.task import Task
 from replicode.theory.model import DEFAULT_MODEL, NU, Model
-from replicode.theory.nodes import L
-from replicode.theory.population import B
-from replicode.theory.properties import bounded
-from replicode.theory.task import Task
+from replicode.theory.properties.symbolic import bounded
 
 Found = TypeVar("Found")
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from replicode.theory.activation import Activation, activation
 from replicode.theory.budget import budget
-from replicode.theory.closed import ClosedAverages, Overlaps, closed_averages
-from replicode.theory.domain import check_domain
-from replicode.theory.gaussian import FieldLaw
+from replicode.theory.derive.saddle import Reduction, reductions
+from replicode.theory.gaussian.closed import ClosedAverages, Overlaps, closed_averages
+from replicode.theory.gaussian.laws import FieldLaw
+from replicode.theory.language.activation import Activation, activation
+from replicode.theory.language.nodes import L
+from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.model import DEFAULT_MODEL, SIGMA, Block, Model
-from replicode.theory.nodes import L
-from replicode.theory.properties import properties
-from replicode.theory.saddle import Reduction, reductions
-from replicode.theory.task import Task, task
+from replicode.theory.properties.domain import check_domain
+from replicode.theory.properties.symbolic import properties
 
 CHI_EPS, CHI_IDLE = sp.Symbol("chi_eps", real=True), sp.Symbol("chi_l", real=True)
 SIGMA_EPS, SIGMA_IDLE = sp.Symbol("sigma_eps", real=True), sp.Symbol("sigma_l", real=True)

@@ -1,6 +1,6 @@
 """Closed forms of the population averages A = E_w sigma_eps and B = E_w sum sigma^2, where the rule table has them.
 
-Products that factorise over the tokens (theory/sequence.py) and hold no inverse power of a sum are averaged token by
+Products that factorise over the tokens (sequence.py) and hold no inverse power of a sum are averaged token by
 token. In the limit nu -> infinity of a task that then picks the token of the largest score, the other tokens are
 averaged below the hidden one's score first.
 """
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from replicode.theory.activation import Activation
-from replicode.theory.expectation import closed_form
+from replicode.theory.gaussian.expectation import closed_form
+from replicode.theory.gaussian.sequence import Product, WeightedAverages, weighted_averages
+from replicode.theory.language.activation import Activation
+from replicode.theory.language.nodes import L, X, step
+from replicode.theory.language.task import Task
 from replicode.theory.model import CHI_STAR, DEFAULT_MODEL
-from replicode.theory.nodes import L, X, step
-from replicode.theory.sequence import Product, WeightedAverages, weighted_averages
-from replicode.theory.task import Task
 
 _THRESHOLD = sp.Symbol("chi_max", real=True)
 

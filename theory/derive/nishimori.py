@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from replicode.theory.activation import Activation
-from replicode.theory.nodes import X
-from replicode.theory.properties import at_tokens, row_sum, vanishes
-from replicode.theory.task import Task
+from replicode.theory.language.activation import Activation
+from replicode.theory.language.nodes import X
+from replicode.theory.language.task import Task
+from replicode.theory.properties.symbolic import at_tokens, row_sum, vanishes
 
 _LARGEST_ORDER = 4
 

@@ -13,7 +13,7 @@ from functools import cache
 import sympy as sp
 
 from replicode.theory.errors import Refusal
-from replicode.theory.nodes import X
+from replicode.theory.language.nodes import X
 
 
 @dataclass(frozen=True)

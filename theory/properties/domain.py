@@ -17,10 +17,10 @@ import mpmath
 import sympy as sp
 from mpmath import mpf
 
-from replicode.theory.activation import Activation
 from replicode.theory.errors import InputError
+from replicode.theory.language.activation import Activation
 from replicode.theory.language.functions import nodes_that
-from replicode.theory.nodes import L, TokenSum
+from replicode.theory.language.nodes import L, TokenSum
 from replicode.theory.numeric import Program, Undefined, random_scores, shown, zero_along
 
 _DIGITS = 40

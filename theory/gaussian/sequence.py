@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from replicode.theory.activation import Activation, TokenForm
 from replicode.theory.expansion import expanded
+from replicode.theory.language.activation import Activation, TokenForm
 from replicode.theory.language.functions import KINKED
+from replicode.theory.language.nodes import L, X
+from replicode.theory.language.task import Task
 from replicode.theory.model import CHI_STAR
-from replicode.theory.nodes import L, X
-from replicode.theory.task import Task
 
 _MOST_TERMS = 60
 _MOST_SUMS = 6

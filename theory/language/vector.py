@@ -21,7 +21,7 @@ from sympy.core.function import AppliedUndef
 from replicode.theory.errors import InputError, LanguageError, Refusal
 from replicode.theory.expansion import expanded
 from replicode.theory.language import ALLOWED, parse, unparse
-from replicode.theory.nodes import L, TokenSum, X, relu
+from replicode.theory.language.nodes import L, TokenSum, X, relu
 from replicode.theory.numeric import Program, Undefined, shown
 
 Function = Callable[..., object]

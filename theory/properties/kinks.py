@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import sympy as sp
 
-from replicode.theory.activation import Activation, TokenForm
 from replicode.theory.errors import Refusal
 from replicode.theory.language import unparse
+from replicode.theory.language.activation import Activation, TokenForm
 from replicode.theory.language.functions import FOLDED, branch
-from replicode.theory.nodes import TokenSum, X, relu
-from replicode.theory.properties import kinked_arguments
+from replicode.theory.language.nodes import TokenSum, X, relu
+from replicode.theory.properties.symbolic import kinked_arguments
 
 _SOLVED = "kinks are solved for where they are those of abs and relu of something linear in the token's own score"
 

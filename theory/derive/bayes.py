@@ -14,19 +14,19 @@ from functools import lru_cache
 
 import sympy as sp
 
-from replicode.theory.activation import Activation
 from replicode.theory.budget import budget
+from replicode.theory.derive.population import A
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.expectation import closed_form
-from replicode.theory.gaussian import FieldLaw
+from replicode.theory.gaussian.expectation import closed_form
+from replicode.theory.gaussian.laws import FieldLaw
+from replicode.theory.gaussian.sequence import InversePower, weighted_averages
+from replicode.theory.gaussian.special import normal_density
+from replicode.theory.language.activation import Activation
+from replicode.theory.language.nodes import X, step
+from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.model import ALPHA, CHI_STAR, DEFAULT_MODEL, NOISE, Model, Y
-from replicode.theory.nodes import X, step
-from replicode.theory.population import A
-from replicode.theory.properties import properties
-from replicode.theory.sequence import InversePower, weighted_averages
-from replicode.theory.special import normal_density
-from replicode.theory.task import Task, task
+from replicode.theory.properties.symbolic import properties
 
 W_CHI, W_Z = sp.Symbol("w_chi", real=True), sp.Symbol("w_z", real=True)
 SPREAD = sp.Symbol("V_y", positive=True)
@@ -181,7 +181,7 @@ def _matched_law(model: Model) -> FieldLaw:
 
 
 def _location_weight(setting: Task) -> LocationWeight:
-    """The weight factorised over the tokens, by the Laplace integrals of `replicode.theory.sequence`."""
+    """The weight factorised over the tokens, by the Laplace integrals of `replicode.theory.gaussian.sequence`."""
     invariant = bool(properties(Activation("weight", setting.weight)).shift_invariant)
     if setting.gaussian:
         return LocationWeight(sp.S.One, sp.exp(setting.log_weight), sp.S.One, None, invariant)

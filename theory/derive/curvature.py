@@ -20,10 +20,10 @@ from itertools import combinations_with_replacement
 
 import sympy as sp
 
+from replicode.theory.derive.saddle import ChannelAverage, SaddleSystem, envelope_of, explicit_rate, rate_symbol
 from replicode.theory.errors import Refusal
-from replicode.theory.gaussian import FieldLaw
+from replicode.theory.gaussian.laws import FieldLaw
 from replicode.theory.model import Block, Model, TokenFields, Y
-from replicode.theory.saddle import ChannelAverage, SaddleSystem, envelope_of, explicit_rate, rate_symbol
 
 _NOISE = sp.Symbol("xi", real=True)
 Pair = tuple[sp.Symbol, sp.Symbol]

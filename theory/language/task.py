@@ -14,12 +14,12 @@ import sympy as sp
 
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.expansion import expanded
-from replicode.theory.gaussian import gaussian_from_log_weight, is_quadratic
+from replicode.theory.gaussian.laws import gaussian_from_log_weight, is_quadratic
 from replicode.theory.language import check_names, parse, unparse
+from replicode.theory.language.nodes import L, TokenSum, X
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import NU
-from replicode.theory.nodes import L, TokenSum, X
-from replicode.theory.properties import at_tokens, row_sum
+from replicode.theory.properties.symbolic import at_tokens, row_sum
 from replicode.theory.registry import TASKS, Registered
 
 _FAR = 1000

@@ -14,9 +14,9 @@ from typing import Literal
 import sympy as sp
 
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.nodes import TokenSum, X
-from replicode.theory.properties import kinked_arguments
-from replicode.theory.task import Task
+from replicode.theory.language.nodes import TokenSum, X
+from replicode.theory.language.task import Task
+from replicode.theory.properties.symbolic import kinked_arguments
 
 Kind = Literal["gaussian", "own", "ranked", "normalised"]
 

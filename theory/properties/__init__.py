@@ -1,0 +1,1 @@
+"""What is true of an activation: symbolic properties, domain, kinks, and the analysis that gathers them."""
