@@ -155,16 +155,22 @@ def _length_functions(ir: ModuleIR, length: LengthIR) -> list[str]:
 def _kernels(lengths: Sequence[LengthIR]) -> str:
     """The table of all lengths with their shares."""
     fields = ("row_sum", "sigma", "pullback", "loss", "gradient", "hessian", "expansion", "curvatures")
-    entries = [f"    Kernel({n.tokens}, {n.share!r}, {', '.join(f + n.suffix for f in fields)})," for n in lengths]
-    return "\n".join(["KERNELS: tuple[Kernel, ...] = (", *(e for n in entries for e in _broken(n)), ")"])
+    entries = [
+        f"    LengthKernels({n.tokens}, {n.share!r}, {', '.join(f + n.suffix for f in fields)})," for n in lengths
+    ]
+    return "\n".join(["KERNELS: tuple[LengthKernels, ...] = (", *(e for n in entries for e in _broken(n)), ")"])
 
 
 def _broken(entry: str) -> list[str]:
     """An entry of a table on as many lines as it needs."""
     if len(entry) <= WIDTH:
         return [entry]
-    inner = entry.strip().removeprefix("Kernel(").removesuffix("),")
-    return ["    Kernel(", *textwrap.wrap(inner, WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8), "    ),"]
+    inner = entry.strip().removeprefix("LengthKernels(").removesuffix("),")
+    return [
+        "    LengthKernels(",
+        *textwrap.wrap(inner, WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8),
+        "    ),",
+    ]
 
 
 def _function(name: str, signature: Signature, doc: str, body: Iterable[str]) -> str:

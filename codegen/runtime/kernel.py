@@ -31,7 +31,7 @@ M_K, Q_K, V_K, M_V, Q_V, V_V = (ORDER_NAMES.index(name) for name in ("m_k", "q_k
 VH_K: int = CONJUGATE_NAMES.index("Vh_k")
 
 
-class Kernel(NamedTuple):
+class LengthKernels(NamedTuple):
     """The kernels of sequences of `tokens` tokens, which `share` of all sequences have.
 
     `newton` and `node_sums` are compiled loops for those of `prox` and of the prox-free averages, where there are any.
@@ -91,8 +91,8 @@ def curvatures(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple
     return np.zeros((len(x), *x.shape)), np.zeros((len(x), *x.shape)), np.zeros((len(x), *x.shape))
 
 
-KERNELS: tuple[Kernel, ...] = (
-    Kernel(1, 1.0, row_sum, sigma, pullback, loss, gradient, hessian, expansion, curvatures),
+KERNELS: tuple[LengthKernels, ...] = (
+    LengthKernels(1, 1.0, row_sum, sigma, pullback, loss, gradient, hessian, expansion, curvatures),
 )
 
 

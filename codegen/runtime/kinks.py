@@ -51,11 +51,11 @@ from replicode.codegen.runtime.states import (
     _errors,
     _failed,
     _iterated,
+    _Request,
     _risk,
     _risk_slopes,
     _scatter,
     _State,
-    _Task,
 )
 
 NUDGE = 1e-12
@@ -315,9 +315,9 @@ def _kink_panels(cuts: Array, width: float) -> tuple[Array, Array]:
     return zeta[None, :], weights / weights.sum()
 
 
-def _kinked_scrambled(log2: int, seed: int, task: _Task) -> Channel:
+def _kinked_scrambled(log2: int, seed: int, request: _Request) -> Channel:
     """Every length's averages on one scrambled Sobol set."""
-    return mixed(task.settings, lambda s: KinkedChannel(sobol(node_dimensions(s), log2, seed), s))
+    return mixed(request.settings, lambda s: KinkedChannel(sobol(node_dimensions(s), log2, seed), s))
 
 
 def kinked_coarse(setting: Setting) -> Channel:
@@ -331,44 +331,46 @@ def kinked_averages(order: Array, setting: Setting, count: float) -> Averages:
     return KinkedChannel(sobol(node_dimensions(setting), log2, 0), setting).averages(order)
 
 
-def kinked_state(start: Array, task: _Task) -> _State:
+def kinked_state(start: Array, request: _Request) -> _State:
     """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
-    few = _kinked_scrambled(LOG2_FEW, SCRAMBLES, task)
-    rough = _iterated(few, start, task, ROUGH, damping=DAMPING)
+    few = _kinked_scrambled(LOG2_FEW, SCRAMBLES, request)
+    rough = _iterated(few, start, request, ROUGH, damping=DAMPING)
     iterations, last, near = rough.iterations, rough.last, None
     if not last.residual <= NEWTON_REACH:
         return _failed(last, iterations, [few], "prox between kinks, one set of Sobol nodes")
     for log2 in LOG2_SOBOL:
-        ensemble = Ensemble([_kinked_scrambled(log2, s, task) for s in range(SCRAMBLES)])
-        now = evaluate(ensemble, last.order, task.problem, search=True)
+        ensemble = Ensemble([_kinked_scrambled(log2, s, request) for s in range(SCRAMBLES)])
+        now = evaluate(ensemble, last.order, request.problem, search=True)
         if near is None:
-            near, iterations = _wide_slopes(ensemble, now, task.problem), iterations + 2 * now.order.size
-        last, steps = _newton(ensemble, now, near, task)
+            near, iterations = _wide_slopes(ensemble, now, request.problem), iterations + 2 * now.order.size
+        last, steps = _newton(ensemble, now, near, request)
         iterations += steps
-        task.budget.spend(ensemble, steps + 2 * now.order.size)
-        numbers = _scatter(ensemble, last, near, task) + _missed(ensemble, last, near, task)
-        errors = _errors(last, near, _risk_slopes(last.order, task, np.full(RATES, WIDE_STEP)), task, numbers, 0.0)
-        if errors[0] <= task.tol or not task.budget.affords(4.0 * NEXT_LEVEL * ensemble.work, float(errors[0])):
+        request.budget.spend(ensemble, steps + 2 * now.order.size)
+        numbers = _scatter(ensemble, last, near, request) + _missed(ensemble, last, near, request)
+        errors = _errors(
+            last, near, _risk_slopes(last.order, request, np.full(RATES, WIDE_STEP)), request, numbers, 0.0
+        )
+        if errors[0] <= request.tol or not request.budget.affords(4.0 * NEXT_LEVEL * ensemble.work, float(errors[0])):
             break
     settled = np.isfinite(errors[0]) and last.residual <= max(KINK_SETTLED, 0.3 * float(numbers[0]))
-    method = f"prox between kinks, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
+    method = f"prox between kinks, {SCRAMBLES} x Sobol of {2**log2} nodes in {request.dimensions} dimensions"
     last = last._replace(averages=last.averages._replace(folded_mass=np.nan))
     return _State(last, iterations, bool(settled), float(errors[0]), errors[1:], [ensemble], method)
 
 
-def _newton(channel: Channel, now: Evaluation, near: Linearised, task: _Task) -> tuple[Evaluation, int]:
+def _newton(channel: Channel, now: Evaluation, near: Linearised, request: _Request) -> tuple[Evaluation, int]:
     """Newton steps while they help: samples that jump leave the map of a finite set of nodes a little rough."""
     best = now
-    for count in range(1, task.budget.evaluations(channel, NEWTON_POLISH) + 1):
+    for count in range(1, request.budget.evaluations(channel, NEWTON_POLISH) + 1):
         if now.residual <= KINK_SETTLED or not np.isfinite(near.newton).all():
             return best, count
         free = to_free(now.order)
-        now = evaluate(channel, from_free(free + near.newton @ (to_free(now.image) - free)), task.problem)
+        now = evaluate(channel, from_free(free + near.newton @ (to_free(now.image) - free)), request.problem)
         if now.residual > 0.7 * best.residual:
             break
         best = now
     best = min(best, now, key=lambda e: e.residual)
-    return evaluate(channel, best.order, task.problem, search=True), count + 1
+    return evaluate(channel, best.order, request.problem, search=True), count + 1
 
 
 def _wide_slopes(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
@@ -390,15 +392,15 @@ def _wide_slopes(channel: Channel, at: Evaluation, problem: Problem) -> Linearis
     return Linearised(newton, np.stack(slopes, axis=1))
 
 
-def _missed(ensemble: Ensemble, last: Evaluation, near: Linearised, task: _Task) -> Array:
+def _missed(ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Request) -> Array:
     """How far all numbers move when one member looks for minima from many more starts, twice over for what is left."""
     member = ensemble.channels[0]
     found = []
     for deep in (False, True):
         for channel in getattr(member, "channels", [member]):
             channel.deep = deep
-        here = evaluate(member, last.order, task.problem)
+        here = evaluate(member, last.order, request.problem)
         move = near.newton @ (to_free(here.image) - to_free(last.image))
-        risk, _ = _risk(from_free(to_free(last.order) + move), task)
-        found.append(np.r_[risk, reported(here, task.problem) + near.slopes @ move])
+        risk, _ = _risk(from_free(to_free(last.order) + move), request)
+        found.append(np.r_[risk, reported(here, request.problem) + near.slopes @ move])
     return np.asarray(2.0 * np.abs(found[1] - found[0]))

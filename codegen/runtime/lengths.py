@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from replicode.codegen.runtime.kernel import KERNELS, Array, Kernel
+from replicode.codegen.runtime.kernel import KERNELS, Array, LengthKernels
 
 
 class Setting(NamedTuple):
@@ -13,7 +13,7 @@ class Setting(NamedTuple):
     nu: float
     noise: float
     params: Array
-    kernel: Kernel = KERNELS[0]
+    kernel: LengthKernels = KERNELS[0]
 
     @property
     def tokens(self) -> int:

@@ -39,9 +39,9 @@ from replicode.codegen.runtime.states import (
     _level_error,
     _levels,
     _numbers,
+    _Request,
     _residual_tolerance,
     _State,
-    _Task,
 )
 
 LARGEST_TAKEN = 2e-3
@@ -58,50 +58,50 @@ class Routes(NamedTuple):
     `coarse` is a channel on few nodes, and `branch` is where these lead from another start than that of a known point.
     """
 
-    state: Callable[[Array, _Task], _State]
+    state: Callable[[Array, _Request], _State]
     averages: Callable[[Array, Setting, float], Averages]
     second: Callable[[Array, Setting, float], Array]
     coarse: Callable[[Setting], Channel]
-    branch: Callable[[Array, Array, _Task], Converged]
+    branch: Callable[[Array, Array, _Request], Converged]
 
 
-def smooth_state(start: Array, task: _Task) -> _State:
+def smooth_state(start: Array, request: _Request) -> _State:
     """Prox-free while the dimension allows and no fold matters; else the prox."""
-    if task.dimensions > LATTICE_DIMENSIONS:
-        return _ensemble(start, task)
-    smooth = _levels(mixed_ladder(task.settings, _smooth), start, task)
-    without_scores = not any(dimensions(s)[0] for s in task.settings)
-    return smooth if without_scores or _folds_do_not_matter(smooth, task) else _jumping(smooth, start, task)
+    if request.dimensions > LATTICE_DIMENSIONS:
+        return _ensemble(start, request)
+    smooth = _levels(mixed_ladder(request.settings, _smooth), start, request)
+    without_scores = not any(dimensions(s)[0] for s in request.settings)
+    return smooth if without_scores or _folds_do_not_matter(smooth, request) else _jumping(smooth, start, request)
 
 
-def folded_state(start: Array, task: _Task) -> _State:
+def folded_state(start: Array, request: _Request) -> _State:
     """The same, but less the folds, or these cut out, before the prox is taken."""
-    if not all(_cuttable(s) for s in task.settings):
-        return smooth_state(start, task)
-    smooth = _levels(mixed_ladder(task.settings, _smooth), start, task, LARGEST_TAKEN)
-    taken, smooth = _folds_seen_to(smooth, task)
-    if taken.converged and taken.error <= task.tol:
+    if not all(_cuttable(s) for s in request.settings):
+        return smooth_state(start, request)
+    smooth = _levels(mixed_ladder(request.settings, _smooth), start, request, LARGEST_TAKEN)
+    taken, smooth = _folds_seen_to(smooth, request)
+    if taken.converged and taken.error <= request.tol:
         return taken
-    if _folds_do_not_matter(smooth, task):
+    if _folds_do_not_matter(smooth, request):
         return smooth
-    rows = mixed_ladder(task.settings, _cut)
-    cut = _levels(rows, smooth.last.order if smooth.converged else start, task)._replace(seen=[rows])
+    rows = mixed_ladder(request.settings, _cut)
+    cut = _levels(rows, smooth.last.order if smooth.converged else start, request)._replace(seen=[rows])
     found = [s for s in (cut, smooth, taken) if s.converged]
-    return min(found, key=lambda s: s.error) if cut.converged else _jumping(smooth, start, task)
+    return min(found, key=lambda s: s.error) if cut.converged else _jumping(smooth, start, request)
 
 
-def _folds_do_not_matter(smooth: _State, task: _Task) -> bool:
+def _folds_do_not_matter(smooth: _State, request: _Request) -> bool:
     """Whether the error is what is asked for, or owes little to the folds."""
     folded = FOLD_WEIGHT * smooth.last.averages.folded_mass
-    good = max(task.tol, min(0.5 * (smooth.error - folded), NEGLIGIBLE_FOLD * FOLD_WEIGHT))
-    return smooth.converged and folded <= good and smooth.error <= max(task.tol, SMOOTH_ERROR)
+    good = max(request.tol, min(0.5 * (smooth.error - folded), NEGLIGIBLE_FOLD * FOLD_WEIGHT))
+    return smooth.converged and folded <= good and smooth.error <= max(request.tol, SMOOTH_ERROR)
 
 
-def _jumping(smooth: _State, start: Array, task: _Task) -> _State:
+def _jumping(smooth: _State, start: Array, request: _Request) -> _State:
     """The fixed point with a global prox, unless that without one is known better, or good enough."""
-    if smooth.converged and not task.budget.affords(_ensemble_work(LOG2_SOBOL[0], task), smooth.error):
+    if smooth.converged and not request.budget.affords(_ensemble_work(LOG2_SOBOL[0], request), smooth.error):
         return smooth
-    found = _ensemble(smooth.last.order if smooth.converged else start, task)
+    found = _ensemble(smooth.last.order if smooth.converged else start, request)
     if not smooth.converged:
         return found
     averages = found.last.averages._replace(folded_mass=smooth.last.averages.folded_mass)
@@ -109,51 +109,51 @@ def _jumping(smooth: _State, start: Array, task: _Task) -> _State:
     return found if found.error <= smooth.error else smooth
 
 
-def _folds_seen_to(smooth: _State, task: _Task) -> tuple[_State, _State]:
+def _folds_seen_to(smooth: _State, request: _Request) -> tuple[_State, _State]:
     """Folds that were left for later: with what they add taken off where that is felt, and counted in the error."""
     mass = smooth.last.averages.folded_mass
     if not smooth.converged or mass >= LARGEST_TAKEN:
         return smooth, smooth
-    smooth = smooth._replace(seen=[mixed(task.settings, _cut)] if mass > FELT_FOLD else smooth.seen)
-    counted = _with_folds(smooth, task)
-    felt = smooth.error < FOLD_WEIGHT * mass and task.tol < counted.error
-    return _without_gaps(smooth, task) if felt else counted, counted
+    smooth = smooth._replace(seen=[mixed(request.settings, _cut)] if mass > FELT_FOLD else smooth.seen)
+    counted = _with_folds(smooth, request)
+    felt = smooth.error < FOLD_WEIGHT * mass and request.tol < counted.error
+    return _without_gaps(smooth, request) if felt else counted, counted
 
 
-def _with_folds(state: _State, task: _Task) -> _State:
+def _with_folds(state: _State, request: _Request) -> _State:
     """The state with what its folds may do counted in the errors."""
     folded = FOLD_WEIGHT * state.last.averages.folded_mass
-    sizes = np.maximum(1.0, np.abs(_numbers(state.last, task)))
+    sizes = np.maximum(1.0, np.abs(_numbers(state.last, request)))
     return state._replace(error=state.error + folded * sizes[0], errors=state.errors + folded * sizes[1:])
 
 
-def _without_gaps(state: _State, task: _Task) -> _State:
+def _without_gaps(state: _State, request: _Request) -> _State:
     """The fixed point with what folds add taken off, on rows that get finer until the error is what is asked for."""
     assert state.refined is not None
     channel, near, slopes, gap = state.refined
     order, iterations = state.last.order, state.iterations
-    numbers = [_numbers(state.last, task)]
+    numbers = [_numbers(state.last, request)]
     for fineness in range(-1, FINEST_GAPS + 1):
-        rows = _less_gaps(channel, fineness, task)
-        found = _by_newton(rows, order, near, task, _residual_tolerance(task))
+        rows = _less_gaps(channel, fineness, request)
+        found = _by_newton(rows, order, near, request, _residual_tolerance(request))
         order, iterations = found.last.order, iterations + found.iterations
-        numbers.append(_numbers(found.last, task))
-        errors = _errors(found.last, near, slopes, task, gap + _level_error(numbers, channel.slack), 0.0)
-        if errors[0] <= task.tol or not task.budget.affords(3.0 * NEXT_LEVEL * rows.work, float(errors[0])):
+        numbers.append(_numbers(found.last, request))
+        errors = _errors(found.last, near, slopes, request, gap + _level_error(numbers, channel.slack), 0.0)
+        if errors[0] <= request.tol or not request.budget.affords(3.0 * NEXT_LEVEL * rows.work, float(errors[0])):
             break
     method = state.method.replace(channel.name, GapChannel.name, 1)
     return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method)
 
 
-def _less_gaps(channel: Ladder, fineness: int, task: _Task) -> Channel:
+def _less_gaps(channel: Ladder, fineness: int, request: _Request) -> Channel:
     """The same nodes, less the gaps on rows of some fineness."""
-    parts = {s.tokens: part for s, (_, part) in zip(task.settings, parts_of(channel), strict=True)}
+    parts = {s.tokens: part for s, (_, part) in zip(request.settings, parts_of(channel), strict=True)}
 
     def less_gaps(setting: Setting) -> Channel:
         part = parts[setting.tokens]
         return GapChannel(part, fineness) if isinstance(part, ProxFreeChannel) else part
 
-    return mixed(task.settings, less_gaps)
+    return mixed(request.settings, less_gaps)
 
 
 def _smooth(setting: Setting) -> Ladder:
@@ -240,21 +240,21 @@ def differenced_second(order: Array, setting: Setting, count: float) -> Array:
     return np.asarray(0.5 * (matrix + matrix.T))
 
 
-def smooth_branch(start: Array, known: Array, task: _Task) -> Converged:
+def smooth_branch(start: Array, known: Array, request: _Request) -> Converged:
     """Where coarse nodes lead from a start; the prox decides unless nodes without it lead to the known solution."""
-    if task.dimensions <= LATTICE_DIMENSIONS:
-        smooth = mixed_ladder(task.settings, _smooth)
+    if request.dimensions <= LATTICE_DIMENSIONS:
+        smooth = mixed_ladder(request.settings, _smooth)
         smooth.adapt(start)
-        found = _iterated(smooth, start, task, 1e-5, COARSE_STEPS, known=known)
+        found = _iterated(smooth, start, request, 1e-5, COARSE_STEPS, known=known)
         defect = found.last.averages.folded_mass + abs(found.last.averages.mass - 1.0)
         if found.converged and defect < COARSE_DEFECT and beside(found.last.order, known):
             return found
-    return coarse_branch(start, known, task)
+    return coarse_branch(start, known, request)
 
 
-def coarse_branch(start: Array, known: Array | None, task: _Task, tol: float = 1e-5) -> Converged:
+def coarse_branch(start: Array, known: Array | None, request: _Request, tol: float = 1e-5) -> Converged:
     """Where few nodes lead from a start."""
-    return _iterated(mixed(task.settings, ROUTES.coarse), start, task, tol, COARSE_STEPS, known=known)
+    return _iterated(mixed(request.settings, ROUTES.coarse), start, request, tol, COARSE_STEPS, known=known)
 
 
 def coarse_prox(setting: Setting) -> Channel:

@@ -38,9 +38,9 @@ from replicode.codegen.runtime.states import (
     COVERAGE,
     LEVEL_SAFETY,
     SCRAMBLES,
+    _Request,
     _risk,
     _State,
-    _Task,
 )
 from replicode.codegen.runtime.wording import told_apart
 
@@ -77,14 +77,14 @@ class Solution(NamedTuple):
     errors: dict[str, float]  # bounds on the order parameters, conjugates, train_loss, energy and replicon
 
 
-def _start(init: str, task: _Task) -> Array:
+def _start(init: str, request: _Request) -> Array:
     """Order parameters to start from: the population optimum, or next to nothing known of the teacher."""
     if init == "informed":
-        m_k, q_k, m_v, q_v = informed_overlaps(task.setting.nu, task.setting.params)
+        m_k, q_k, m_v, q_v = informed_overlaps(request.setting.nu, request.setting.params)
     else:
         m_k, q_k, m_v, q_v = 0.02, 0.3, 0.02, 0.3
-    fit = task.problem.alpha / (1.0 + task.problem.alpha)
-    v_k, v_v = (1.0 / (penalty + 0.3 * fit + 1e-3) for penalty in (task.problem.lambda_k, task.problem.lambda_v))
+    fit = request.problem.alpha / (1.0 + request.problem.alpha)
+    v_k, v_v = (1.0 / (penalty + 0.3 * fit + 1e-3) for penalty in (request.problem.lambda_k, request.problem.lambda_v))
     return ordered(np.array([m_k, m_v]), np.array([q_k, q_v]), np.array([v_k, v_v]))
 
 
@@ -110,12 +110,12 @@ def solve(
         raise ArgumentError("init", init, "'informed' or 'random'")
     settings = settings_of(nu, noise, parameter_values(parameters))
     problem = Problem(float(alpha), float(lambda_k), float(lambda_v))
-    task = _Task(settings, problem, AIMED_AT if tol is None else float(tol), _budget(tol))
-    worst = GOOD_ENOUGH if tol is None else task.tol
+    request = _Request(settings, problem, AIMED_AT if tol is None else float(tol), _budget(tol))
+    worst = GOOD_ENOUGH if tol is None else request.tol
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
-        state = ROUTES.state(_start(init, task), task)
-        notes = _lower_branch(state, init, task._replace(budget=_budget(tol)))
-        return _solution(state, task, worst, notes)
+        state = ROUTES.state(_start(init, request), request)
+        notes = _lower_branch(state, init, request._replace(budget=_budget(tol)))
+        return _solution(state, request, worst, notes)
 
 
 def _budget(tol: float | None) -> Budget:
@@ -123,60 +123,62 @@ def _budget(tol: float | None) -> Budget:
     return Budget(LARGEST_WORK, QUICK_WORK, GOOD_ENOUGH) if tol is None else Budget(LARGEST_WORK)
 
 
-def _lower_branch(state: _State, init: str, task: _Task) -> list[str]:
+def _lower_branch(state: _State, init: str, request: _Request) -> list[str]:
     """A warning when the other start ends, on coarse nodes, at a clearly lower energy."""
     if not state.converged:
         return []
     other = "random" if init == "informed" else "informed"
-    found = ROUTES.branch(_start(other, task), state.last.order, task)
+    found = ROUTES.branch(_start(other, request), state.last.order, request)
     if not found.converged or beside(found.last.order, state.last.order):
         return []
     # Minima are searched for afresh where the iteration ended, and coarse nodes move the known solution too.
-    found, home = (_settled_on_coarse(p.last.order, task) for p in (found, state))
+    found, home = (_settled_on_coarse(p.last.order, request) for p in (found, state))
     base = (home if home.converged else state).last.order
     if not found.converged or beside(found.last.order, base):
         return []
-    here, there = (_energy(mixed(task.settings, ROUTES.coarse), order, task) for order in (base, found.last.order))
-    fine = _free_energy(state.last.order, state.last.conjugates, task, state.last.averages.envelope)
+    here, there = (
+        _energy(mixed(request.settings, ROUTES.coarse), order, request) for order in (base, found.last.order)
+    )
+    fine = _free_energy(state.last.order, state.last.conjugates, request, state.last.averages.envelope)
     if not there < here - 1e-3 * (abs(here) + abs(there)) - COARSE_SAFETY * abs(here - fine):
         return []
-    risk, _ = _risk(found.last.order, task)
+    risk, _ = _risk(found.last.order, request)
     return [
         f"another branch, from the {other} start, has lower energy ({there:.4g} < {here:.4g}), test risk {risk:.4g}"
     ]
 
 
-def _settled_on_coarse(start: Array, task: _Task) -> Converged:
+def _settled_on_coarse(start: Array, request: _Request) -> Converged:
     """As far as the iteration goes, where it is so slow that a small residual is still far from the fixed point."""
-    rough = coarse_branch(start, None, task)
-    fine = coarse_branch(rough.last.order, None, task, tol=1e-9) if rough.converged else rough
+    rough = coarse_branch(start, None, request)
+    fine = coarse_branch(rough.last.order, None, request, tol=1e-9) if rough.converged else rough
     return fine if fine.converged else rough
 
 
-def _energy(channel: Channel, order: Array, task: _Task) -> float:
-    now = evaluate(channel, order, task.problem)
-    return _free_energy(order, now.conjugates, task, now.averages.envelope)
+def _energy(channel: Channel, order: Array, request: _Request) -> float:
+    now = evaluate(channel, order, request.problem)
+    return _free_energy(order, now.conjugates, request, now.averages.envelope)
 
 
-def _free_energy(order: Array, conjugates: Array, task: _Task, envelope: float) -> float:
-    alpha, lambda_k, lambda_v = task.problem
+def _free_energy(order: Array, conjugates: Array, request: _Request, envelope: float) -> float:
+    alpha, lambda_k, lambda_v = request.problem
     return float(free_energy_value(order, conjugates, alpha, lambda_k, lambda_v, envelope))
 
 
-def _solution(state: _State, task: _Task, worst: float, notes: list[str]) -> Solution:
+def _solution(state: _State, request: _Request, worst: float, notes: list[str]) -> Solution:
     """The Solution of a state, with stability and all warnings; `worst` is the largest error that needs none."""
     last = state.last
-    risk, _ = _risk(last.order, task)
+    risk, _ = _risk(last.order, request)
     responses = [channel.response(last.order) for channel in state.seen]
     error, errors = _bounds(state)
     known = float(errors[REPORTED.index("Vh_k")])
-    replicon, jump, shift = _stability(responses[-1], last, task, known if np.isfinite(known) else 0.0)
-    replicon_error = _replicon_error(responses, last, task) if state.converged else np.inf
+    replicon, jump, shift = _stability(responses[-1], last, request, known if np.isfinite(known) else 0.0)
+    replicon_error = _replicon_error(responses, last, request) if state.converged else np.inf
     stable = bool(state.converged and replicon < STABLE_REPLICON and shift < STABLE_JUMP)
     warnings = [] if state.converged else [_not_converged(last)]
     if state.converged and not error <= worst:
         bound, asked = told_apart(error, worst)
-        wanted = "asked for" if worst == task.tol else "of three digits"
+        wanted = "asked for" if worst == request.tol else "of three digits"
         warnings.append(f"error: the bound {bound} is above the {asked} {wanted}")
     if state.searched and shift > UNCERTIFIED_JUMP:
         warnings.append(
@@ -190,9 +192,9 @@ def _solution(state: _State, task: _Task, worst: float, notes: list[str]) -> Sol
         )
     return Solution(
         test_risk=risk,
-        excess_risk=risk - noise_risk(task.setting.noise),
+        excess_risk=risk - noise_risk(request.setting.noise),
         train_loss=last.averages.train_loss,
-        energy=_free_energy(last.order, last.conjugates, task, last.averages.envelope),
+        energy=_free_energy(last.order, last.conjugates, request, last.averages.envelope),
         order_parameters=dict(zip(ORDER_NAMES, map(float, last.order), strict=True)),
         conjugates=dict(zip(CONJUGATE_NAMES, map(float, last.conjugates), strict=True)),
         converged=state.converged,
@@ -223,31 +225,31 @@ def _not_converged(last: Evaluation) -> str:
     return f"not converged: the undamped residual {last.residual:.2g} stays above its tolerance"
 
 
-def _stability(response: Response, last: Evaluation, task: _Task, known: float) -> tuple[float, float, float]:
+def _stability(response: Response, last: Evaluation, request: _Request, known: float) -> tuple[float, float, float]:
     """Spectral radius of the smooth de Almeida-Thouless matrix, and what the jumps of the prox weigh.
 
     The jumps are weighed twice: relative to Vh_k, or to the error to which it is `known` (`jump_weight`), and, for the
     verdict, as the relative change of 1/V_k = lambda_k + Vh_k, less three standard errors where nodes are random: jumps
     in a Vh_k that is itself negligible beside the regulariser do not break anything.
     """
-    radius = _radius(response.squares, last, task)
-    stein, smooth = last.conjugates[VH_K], task.problem.alpha * response.trace
+    radius = _radius(response.squares, last, request)
+    stein, smooth = last.conjugates[VH_K], request.problem.alpha * response.trace
     if not np.isfinite(radius):
         return np.inf, np.inf, 0.0
-    gap, noise = abs(stein - smooth), task.problem.alpha * response.noise
+    gap, noise = abs(stein - smooth), request.problem.alpha * response.noise
     scale = max(abs(stein), known, 1e-4 / last.order[V_K])
     return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[V_K])
 
 
-def _radius(squares: Array, last: Evaluation, task: _Task) -> float:
-    matrix = stability_matrix(last.order, task.problem.alpha, squares)
+def _radius(squares: Array, last: Evaluation, request: _Request) -> float:
+    matrix = stability_matrix(last.order, request.problem.alpha, squares)
     return float(np.abs(np.linalg.eigvals(matrix)).max()) if np.isfinite(matrix).all() else np.inf
 
 
-def _replicon_error(responses: Sequence[Response], last: Evaluation, task: _Task) -> float:
+def _replicon_error(responses: Sequence[Response], last: Evaluation, request: _Request) -> float:
     """What coarser nodes change, or a t bound from the scatter of random ones; the radius grows with the squares."""
     finest = responses[-1]
     quantile = float(special.stdtrit(SCRAMBLES - 1, COVERAGE))
-    radius, above = (_radius(finest.squares + t * finest.scatter, last, task) for t in (0.0, quantile))
-    levels = abs(_radius(responses[0].squares, last, task) - radius) if len(responses) > 1 else 0.0
+    radius, above = (_radius(finest.squares + t * finest.scatter, last, request) for t in (0.0, quantile))
+    levels = abs(_radius(responses[0].squares, last, request) - radius) if len(responses) > 1 else 0.0
     return float(np.nan_to_num(LEVEL_SAFETY * levels + above - radius, nan=np.inf))

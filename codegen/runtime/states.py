@@ -85,7 +85,7 @@ class _Refined(NamedTuple):
     gap: Array
 
 
-class _Task(NamedTuple):
+class _Request(NamedTuple):
     """What is to be solved, how well, and with how much work."""
 
     settings: tuple[Setting, ...]
@@ -104,130 +104,130 @@ class _Task(NamedTuple):
         return max(node_dimensions(s) for s in self.settings)
 
 
-def _risk_slopes(order: Array, task: _Task, steps: Array) -> Array:
+def _risk_slopes(order: Array, request: _Request, steps: Array) -> Array:
     """How the test risk changes with the free coordinates, by differences of these steps."""
     free, slopes = to_free(order), np.zeros(RATES)
-    base, _ = _risk(order, task)
+    base, _ = _risk(order, request)
     for i in OVERLAPS:
         moved = free.copy()
         moved[i] += steps[i]
-        slopes[i] = (_risk(from_free(moved), task)[0] - base) / steps[i]
+        slopes[i] = (_risk(from_free(moved), request)[0] - base) / steps[i]
     return slopes
 
 
-def _risk_error(reach: Array, order: Array, task: _Task, slopes: Array) -> float:
+def _risk_error(reach: Array, order: Array, request: _Request, slopes: Array) -> float:
     """Effect on the test risk of moving the fixed point by `reach`, component by component, without cancellation.
 
     Far moves get slopes of their own.
     """
     if not reach.max() < FAR_MOVE:
-        slopes = _risk_slopes(order, task, np.clip(np.nan_to_num(reach, nan=0.1), 1e-4, 0.1))
+        slopes = _risk_slopes(order, request, np.clip(np.nan_to_num(reach, nan=0.1), 1e-4, 0.1))
     return float(np.abs(slopes) @ reach)
 
 
-def _risk(order: Array, task: _Task) -> tuple[float, float]:
-    tol = max(1e-13, POPULATION_SHARE * task.tol)
-    return _population_risk(order[OVERLAPS], task.settings, tol)
+def _risk(order: Array, request: _Request) -> tuple[float, float]:
+    tol = max(1e-13, POPULATION_SHARE * request.tol)
+    return _population_risk(order[OVERLAPS], request.settings, tol)
 
 
-def _residual_tolerance(task: _Task) -> float:
-    return float(min(1e-6, max(task.tol / 30.0, 1e-14)))
+def _residual_tolerance(request: _Request) -> float:
+    return float(min(1e-6, max(request.tol / 30.0, 1e-14)))
 
 
-def _first(channel: Channel, start: Array, task: _Task, tol: float) -> Converged:
+def _first(channel: Channel, start: Array, request: _Request, tol: float) -> Converged:
     """The accelerated iteration, damped when it does not settle."""
-    found = _iterated(channel, start, task, tol)
+    found = _iterated(channel, start, request, tol)
     if found.converged or runaways(found.last.order):
         return found
-    damped = _iterated(channel, start, task, tol, damping=0.3)
+    damped = _iterated(channel, start, request, tol, damping=0.3)
     return damped._replace(iterations=found.iterations + damped.iterations)
 
 
 def _iterated(
-    channel: Channel, start: Array, task: _Task, tol: float, limit: int = LONGEST, **options: Any
+    channel: Channel, start: Array, request: _Request, tol: float, limit: int = LONGEST, **options: Any
 ) -> Converged:
     """The accelerated iteration, within the budget."""
-    limit = task.budget.evaluations(channel, limit)
-    found = iterate(channel, start, task.problem, tol, limit, **options)
-    task.budget.spend(channel, found.iterations)
+    limit = request.budget.evaluations(channel, limit)
+    found = iterate(channel, start, request.problem, tol, limit, **options)
+    request.budget.spend(channel, found.iterations)
     return found
 
 
-def _by_newton(channel: Channel, start: Array, near: Linearised, task: _Task, tol: float) -> Converged:
+def _by_newton(channel: Channel, start: Array, near: Linearised, request: _Request, tol: float) -> Converged:
     """Newton's method, within the budget."""
-    more = task.budget.evaluations(channel, LONGEST)
-    found = polish(channel, start, task.problem, near.newton, tol, limit=min(SHORTEST, more), more=more)
-    task.budget.spend(channel, found.iterations)
+    more = request.budget.evaluations(channel, LONGEST)
+    found = polish(channel, start, request.problem, near.newton, tol, limit=min(SHORTEST, more), more=more)
+    request.budget.spend(channel, found.iterations)
     return found
 
 
-def _levels(channel: Ladder, start: Array, task: _Task, largest_fold: float = 0.0) -> _State:
+def _levels(channel: Ladder, start: Array, request: _Request, largest_fold: float = 0.0) -> _State:
     """Refine the nodes until the fixed points of successive levels agree within the tolerance.
 
     Folds that are not cut are in the way of that, unless their mass is below `largest_fold`: they are seen to later.
     """
     channel.adapt(start)
-    found = _first(channel, start, task, 1e-4)
+    found = _first(channel, start, request, 1e-4)
     channel.adapt(found.last.order)
-    rough, found = found, _first(channel, found.last.order, task, 1e-7)
+    rough, found = found, _first(channel, found.last.order, request, 1e-7)
     iterations = rough.iterations + found.iterations
     if not (found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS):
         return _failed(found.last, iterations, [channel], channel.name)
-    near = linearised(channel, found.last, task.problem)
-    slopes = _risk_slopes(found.last.order, task, np.full(RATES, 1e-4))
+    near = linearised(channel, found.last, request.problem)
+    slopes = _risk_slopes(found.last.order, request, np.full(RATES, 1e-4))
     iterations, level, seen = iterations + near.evaluations, 0, [channel]
-    numbers = [_numbers(found.last, task)]
+    numbers = [_numbers(found.last, request)]
     while True:
         level += 1
         channel = channel.refined(level)
         seen = [seen[-1], channel] if channel.size(level) <= RESPONSE_NODES else seen
-        found = _polished(channel, found.last.order, near, slopes, task)
+        found = _polished(channel, found.last.order, near, slopes, request)
         iterations += found.iterations
-        numbers.append(_numbers(found.last, task))
+        numbers.append(_numbers(found.last, request))
         mass = found.last.averages.folded_mass
         folded = 0.0 if channel.cuts_folds or mass < largest_fold else FOLD_WEIGHT * mass
         gap = _level_error(numbers, channel.slack)
-        errors = _errors(found.last, near, slopes, task, gap, folded)
+        errors = _errors(found.last, near, slopes, request, gap, folded)
         error = float(errors[0])
         # Where minima jump, the averages on few nodes jump too, and need not have a fixed point to all digits.
         settled = found.converged or found.last.residual <= SETTLED * gap[0]
         usable = found.last.residual < WORST_RESIDUAL and abs(found.last.averages.mass - 1.0) < WORST_MASS
-        enough = level >= 2 and error <= task.tol and settled
+        enough = level >= 2 and error <= request.tol and settled
         finer = channel.size(level + 1)
-        spent = finer > LARGEST_LATTICE or not task.budget.affords(
+        spent = finer > LARGEST_LATTICE or not request.budget.affords(
             NEXT_LEVEL * channel.work * finer / channel.size(level), error
         )
-        hopeless = level >= 2 and folded > max(task.tol, 0.5 * error)
+        hopeless = level >= 2 and folded > max(request.tol, 0.5 * error)
         if enough or spent or hopeless or not usable:
-            method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {task.dimensions} dimensions"
+            method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {request.dimensions} dimensions"
             known = bool(usable and settled and np.isfinite(error))
             refined = _Refined(channel, near, slopes, gap)
             return _State(found.last, iterations, known, error, errors[1:], seen, method, refined)
 
 
-def _polished(channel: Channel, order: Array, near: Linearised, slopes: Array, task: _Task) -> Converged:
+def _polished(channel: Channel, order: Array, near: Linearised, slopes: Array, request: _Request) -> Converged:
     """The fixed point by Newton's method, once more where what is left of the residual would be felt in the risk."""
-    tol = _residual_tolerance(task)
-    found = _by_newton(channel, order, near, task, tol)
-    if found.converged and _left(found.last, near, slopes, task) > SETTLED * task.tol:
-        again = _by_newton(channel, found.last.order, near, task, max(1e-4 * tol, 1e-14))
+    tol = _residual_tolerance(request)
+    found = _by_newton(channel, order, near, request, tol)
+    if found.converged and _left(found.last, near, slopes, request) > SETTLED * request.tol:
+        again = _by_newton(channel, found.last.order, near, request, max(1e-4 * tol, 1e-14))
         best = min(found, again, key=lambda c: c.last.residual)
         found = best._replace(iterations=found.iterations + again.iterations, converged=True)
     return found
 
 
-def _left(last: Evaluation, near: Linearised, slopes: Array, task: _Task) -> float:
+def _left(last: Evaluation, near: Linearised, slopes: Array, request: _Request) -> float:
     """What the residual leaves open of the risk."""
-    return _risk_error(near.reach(to_free(last.image) - to_free(last.order)), last.order, task, slopes)
+    return _risk_error(near.reach(to_free(last.image) - to_free(last.order)), last.order, request, slopes)
 
 
 def _failed(last: Evaluation, iterations: int, seen: Sequence[Channel], method: str) -> _State:
     return _State(last, iterations, False, np.inf, np.full(len(REPORTED), np.inf), seen, method)
 
 
-def _numbers(last: Evaluation, task: _Task) -> Array:
+def _numbers(last: Evaluation, request: _Request) -> Array:
     """All numbers that get an error: the test risk, then REPORTED."""
-    return np.asarray(np.r_[_risk(last.order, task)[0], reported(last, task.problem)])
+    return np.asarray(np.r_[_risk(last.order, request)[0], reported(last, request.problem)])
 
 
 def _level_error(numbers: list[Array], slack: float) -> Array:
@@ -243,81 +243,85 @@ def _level_error(numbers: list[Array], slack: float) -> Array:
     return np.asarray(LEVEL_SAFETY * np.maximum(steps[-1], fell * steps[-2]))
 
 
-def _errors(last: Evaluation, near: Linearised, slopes: Array, task: _Task, gap: Array, folded: float) -> Array:
+def _errors(last: Evaluation, near: Linearised, slopes: Array, request: _Request, gap: Array, folded: float) -> Array:
     """Quadrature gap, residual, folds, mass defect, failed proxes and the population average, added up, per number."""
     reach = near.reach(to_free(last.image) - to_free(last.order))
-    risk, population = _risk(last.order, task)
-    moved = LEVEL_SAFETY * np.r_[_left(last, near, slopes, task), np.abs(near.slopes) @ reach]
+    risk, population = _risk(last.order, request)
+    moved = LEVEL_SAFETY * np.r_[_left(last, near, slopes, request), np.abs(near.slopes) @ reach]
     moved[0] += population
     defect = folded + FOLD_WEIGHT * (abs(last.averages.mass - 1.0) + last.averages.unconverged)
-    sizes = np.maximum(1.0, np.abs(np.r_[risk, reported(last, task.problem)]))
+    sizes = np.maximum(1.0, np.abs(np.r_[risk, reported(last, request.problem)]))
     m, q, _ = by_block(last.order)
     floor = SMALLEST_SPREAD if (q - m * m < 2.0 * SMALLEST_SPREAD).any() else 0.0
     total = gap + moved + (defect + floor + ROUNDING) * sizes
     return np.where(np.isnan(total), np.inf, total)
 
 
-def _ensemble(start: Array, task: _Task) -> _State:
+def _ensemble(start: Array, request: _Request) -> _State:
     """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
-    few = _scrambled(LOG2_FEW, SCRAMBLES, task)
-    rough = _first(few, start, task, 1e-5)
+    few = _scrambled(LOG2_FEW, SCRAMBLES, request)
+    rough = _first(few, start, request, 1e-5)
     if not rough.last.residual < WORST_RESIDUAL:
         return _failed(rough.last, rough.iterations, [few], "prox, one set of Sobol nodes")
-    near = linearised(few, rough.last, task.problem)
+    near = linearised(few, rough.last, request.problem)
     iterations, order = rough.iterations + near.evaluations, rough.last.order
     for log2 in LOG2_SOBOL:
-        state = _on_scrambles(log2, order, near, task)
+        state = _on_scrambles(log2, order, near, request)
         iterations, order = iterations + state.iterations, state.last.order
-        affordable = task.budget.affords(_ensemble_work(log2 + 2, task), state.error)
-        if state.error <= task.tol or not (state.converged and affordable):
+        affordable = request.budget.affords(_ensemble_work(log2 + 2, request), state.error)
+        if state.error <= request.tol or not (state.converged and affordable):
             break
     return state._replace(iterations=iterations)
 
 
-def _ensemble_work(log2: int, task: _Task) -> float:
+def _ensemble_work(log2: int, request: _Request) -> float:
     """What a solution on sets of this size takes at least."""
-    return sum(PROX_WORK * s.tokens * SCRAMBLES * 2.0**log2 * (NEXT_LEVEL + SEARCHES) for s in task.settings)
+    return sum(PROX_WORK * s.tokens * SCRAMBLES * 2.0**log2 * (NEXT_LEVEL + SEARCHES) for s in request.settings)
 
 
-def _scrambled(log2: int, seed: int, task: _Task) -> Channel:
+def _scrambled(log2: int, seed: int, request: _Request) -> Channel:
     """Every length's averages on one scrambled Sobol set."""
-    return mixed(task.settings, lambda s: ProxChannel(sobol(node_dimensions(s), log2, seed), s))
+    return mixed(request.settings, lambda s: ProxChannel(sobol(node_dimensions(s), log2, seed), s))
 
 
-def _on_scrambles(log2: int, order: Array, near: Linearised, task: _Task, first: int = 0) -> _State:
+def _on_scrambles(log2: int, order: Array, near: Linearised, request: _Request, first: int = 0) -> _State:
     """The fixed point on scrambled Sobol sets of this size, minima searched for afresh until nothing moves.
 
     They are not searched for again where the first search found that there is one alone.
     """
-    tol = max(_residual_tolerance(task), 1e-9)
-    ensemble = Ensemble([_scrambled(log2, first + s, task) for s in range(SCRAMBLES)])
-    found = _by_newton(ensemble, order, near, task, tol)
+    tol = max(_residual_tolerance(request), 1e-9)
+    ensemble = Ensemble([_scrambled(log2, first + s, request) for s in range(SCRAMBLES)])
+    found = _by_newton(ensemble, order, near, request, tol)
     iterations = found.iterations
     for _ in range(3 if found.last.averages.jumped else 0):
-        task.budget.spend(ensemble, SEARCHES)
-        last = evaluate(ensemble, found.last.order, task.problem, search=True)
+        request.budget.spend(ensemble, SEARCHES)
+        last = evaluate(ensemble, found.last.order, request.problem, search=True)
         found = found._replace(last=last)
         if last.residual <= tol:
             break
-        if not task.budget.affords(NEXT_LEVEL * ensemble.work, np.inf):
+        if not request.budget.affords(NEXT_LEVEL * ensemble.work, np.inf):
             break
-        found = _by_newton(ensemble, last.order, near, task, tol)
+        found = _by_newton(ensemble, last.order, near, request, tol)
         iterations += found.iterations + 1
-    scatter = _scatter(ensemble, found.last, near, task)
-    errors = _errors(found.last, near, _risk_slopes(found.last.order, task, np.full(RATES, 1e-4)), task, scatter, 0.0)
-    method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {task.dimensions} dimensions"
+    scatter = _scatter(ensemble, found.last, near, request)
+    errors = _errors(
+        found.last, near, _risk_slopes(found.last.order, request, np.full(RATES, 1e-4)), request, scatter, 0.0
+    )
+    method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {request.dimensions} dimensions"
     settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
     return _State(last, iterations, settled, float(errors[0]), errors[1:], [ensemble], method, searched=True)
 
 
-def _scatter(ensemble: Ensemble, last: Evaluation, near: Linearised, task: _Task) -> Array:
+def _scatter(ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Request) -> Array:
     """t bounds on all numbers from the scatter of the members, each propagated through the fixed point."""
     free = to_free(last.order)
     found = []
     for member in ensemble.members:
-        here = mapped(member, last.order, task.problem)
+        here = mapped(member, last.order, request.problem)
         move = near.newton @ (to_free(here.image) - to_free(last.image))
-        found.append(np.r_[_risk(from_free(free + move), task)[0], reported(here, task.problem) + near.slopes @ move])
+        found.append(
+            np.r_[_risk(from_free(free + move), request)[0], reported(here, request.problem) + near.slopes @ move]
+        )
     spread = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
     return np.asarray(special.stdtrit(len(found) - 1, COVERAGE) * spread)

@@ -204,7 +204,7 @@ def test_saddle_map_is_that_of_plain_formulas(text):
     module, order = module_of(text, 2), np.array(SOLVED[text])
     expected = np.array([image(*SIGMAS[text], order, seed, 9, **POINT) for seed in range(6)])
     settings_ = module.settings_of(POINT["nu"], POINT["noise"], np.empty(0))
-    task = module._Task(settings_, module.Problem(4.0, 1.0, 1.0), 1e-3)
+    task = module._Request(settings_, module.Problem(4.0, 1.0, 1.0), 1e-3)
     found = []
     for seed in range(6):
         now = module.evaluate(module._kinked_scrambled(10, 50 + seed, task), order, task.problem)

@@ -124,7 +124,7 @@ def sobol_reference(module: Any, found: Any, point: Point, effort: Effort) -> Re
     given = dict(point.arguments)
     physics = [given.pop(name) for name in PHYSICS]
     setting = module.Setting(physics[1], physics[2], module.parameter_values(given))
-    task = module._Task((setting,), module.Problem(physics[0], *physics[3:]), TOLERANCE)
+    task = module._Request((setting,), module.Problem(physics[0], *physics[3:]), TOLERANCE)
     order = np.array([found.order_parameters[name] for name in module.ORDER_NAMES])
     dim = module.node_dimensions(setting)
     with np.errstate(all="ignore"), patched(module, NEAR=DENSE_NEAR, FAR=DENSE_FAR):
@@ -224,7 +224,7 @@ def test_folds_taken_off_cover(seed):
     found = module.solve(**point, tol=1e-7)
     assert found.converged
     setting = module.Setting(point["nu"], point["noise"], module.parameter_values({}))
-    task = module._Task((setting,), module.Problem(point["alpha"], point["lambda_k"], point["lambda_v"]), 1e-8)
+    task = module._Request((setting,), module.Problem(point["alpha"], point["lambda_k"], point["lambda_v"]), 1e-8)
     order = np.array([found.order_parameters[name] for name in module.ORDER_NAMES])
     with np.errstate(all="ignore"):
         cut = module._levels(module.mixed_ladder(task.settings, module._cut), order, task)

@@ -162,7 +162,7 @@ def test_ten_digits_where_folds_are_felt(softmax):
     """Folds of 1e-10 taken off, against the folds cut out, whose rows share nothing with them but the bitangents."""
     found = softmax.solve(4.0, 2.0, 0.3, 1.0, 1.0, tol=1e-11)
     assert "taken off" in found.method and found.error <= 1e-11
-    task = softmax._Task((softmax.Setting(2.0, 0.3, NONE),), softmax.Problem(4.0, 1.0, 1.0), 1e-11)
+    task = softmax._Request((softmax.Setting(2.0, 0.3, NONE),), softmax.Problem(4.0, 1.0, 1.0), 1e-11)
     order = np.array(list(found.order_parameters.values()))
     cut = softmax._levels(softmax.mixed_ladder(task.settings, softmax._cut), order, task)
     risk, _ = softmax._risk(cut.last.order, task)
@@ -198,7 +198,7 @@ def test_three_methods_agree_where_the_prox_folds(softmax):
     assert "folds taken off" in cut.method
     assert cut.folded_mass == pytest.approx(4e-4, rel=0.1)
     assert cut.jump_weight == pytest.approx(0.0147, rel=0.1)
-    task = softmax._Task((softmax.Setting(2.0, 0.3, NONE),), softmax.Problem(4.0, 0.1, 0.1), 1e-5)
+    task = softmax._Request((softmax.Setting(2.0, 0.3, NONE),), softmax.Problem(4.0, 0.1, 0.1), 1e-5)
     order = np.array([cut.order_parameters[n] for n in softmax.ORDER_NAMES])
     jumping = softmax._ensemble(order, task)
     risk, _ = softmax._risk(jumping.last.order, task)
@@ -229,7 +229,7 @@ def test_two_routes_agree_where_replica_symmetry_breaks(softmax):
     """Folds cut out against the global prox on Sobol nodes, each with its error; both converge, neither is trusted."""
     cut = softmax.solve(3.0, 0.5, 0.3, 0.02, 0.02, tol=1e-3)
     assert cut.converged and "folds cut out" in cut.method and not cut.rs_stable
-    task = softmax._Task((softmax.Setting(0.5, 0.3, NONE),), softmax.Problem(3.0, 0.02, 0.02), 1e-3)
+    task = softmax._Request((softmax.Setting(0.5, 0.3, NONE),), softmax.Problem(3.0, 0.02, 0.02), 1e-3)
     with np.errstate(all="ignore"):
         jumping = softmax._ensemble(softmax._start("informed", task), task)
     risk, _ = softmax._risk(jumping.last.order, task)

@@ -1,6 +1,7 @@
 """What is installed is one package: a project with rooms of the same names is not disturbed by it."""
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,10 +15,15 @@ ROOMS = ("theory", "codegen", "validation")
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A folder that holds what the wheel installs."""
+    """A folder that holds what the wheel installs, built from a copy: what an older build left is not in it."""
     folder = tmp_path_factory.mktemp("wheel")
+    for name in (*ROOMS, "replicode"):
+        shutil.copytree(ROOT / name, folder / "source" / name, symlinks=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / "source")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    subprocess.run([*pip, "wheel", "--no-deps", "-w", str(folder), str(ROOT)], check=True, capture_output=True)
+    source = str(folder / "source")
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", str(folder), source], check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     subprocess.run([*pip, "install", "--no-deps", "--target", str(folder / "site"), str(wheel)], check=True)
     return folder / "site"
