@@ -84,11 +84,17 @@ class _Watch:
             self.ended.set()
 
     def _look_after(self) -> None:
-        while not self.ended.wait(self._pause()):
-            now, memory = self.clock(), _resident()
-            with self.lock:
-                if any([limit.look(now, memory) for limit in self.limits]) and self._stoppable():
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.worker), ctypes.py_object(_Stop))
+        with contextlib.ExitStack() as until_the_end:
+            while not self.ended.wait(self._pause()):
+                self._look(until_the_end)
+
+    def _look(self, until_the_end: contextlib.ExitStack) -> None:
+        """Raise in the worker where a limit is spent; again at every look, for a stop may be lost."""
+        now, memory = self.clock(), _resident()
+        with self.lock:
+            if any([limit.look(now, memory) for limit in self.limits]) and self._stoppable():
+                until_the_end.enter_context(_lost_stops_unsaid())
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.worker), ctypes.py_object(_Stop))
 
     def _stoppable(self) -> bool:
         """Whether the worker is where a stop can be raised: not while a budget is being opened or closed."""
@@ -97,6 +103,23 @@ class _Watch:
 
     def _pause(self) -> float:
         return min([1.0, *[limit.seconds for limit in self.limits]]) / _LOOKS
+
+
+@contextlib.contextmanager
+def _lost_stops_unsaid() -> Iterator[None]:
+    """A stop that falls into a finaliser or a callback of the collector is lost there; Python would print it."""
+    before = sys.unraisablehook
+
+    def hook(lost: sys.UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, _Stop):
+            before(lost)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        if sys.unraisablehook is hook:
+            sys.unraisablehook = before
 
 
 _watches = threading.local()

@@ -1,6 +1,7 @@
 """Limits of processor time and memory hold in every thread, nest, and are named when they are spent."""
 
 import json
+import sys
 import threading
 import time
 
@@ -33,6 +34,12 @@ def refused_after(work, **limits: float) -> tuple[str, float]:
     with pytest.raises(BudgetSpent) as refusal, budget("the step", **limits):
         work()
     return str(refusal.value), time.thread_time() - started
+
+
+def watchers_end() -> None:
+    for watcher in threading.enumerate():
+        if watcher.name == "replicode budget":
+            watcher.join()
 
 
 def test_processor_time_is_bounded():
@@ -90,6 +97,30 @@ def test_a_stop_that_is_swallowed_comes_again():
             spin()
 
     assert refused_after(deaf, seconds=SECONDS)[1] < 3 * SECONDS
+
+
+def test_a_stop_that_is_lost_in_a_finaliser_is_not_printed():
+    """Python hands an exception of __del__ to a hook, and pytest makes an error of what arrives there."""
+
+    def work(seconds: float) -> None:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+    class Finalised:
+        def __del__(self) -> None:
+            work(SECONDS)
+
+    def deaf() -> None:
+        while True:
+            Finalised()
+            work(SECONDS)
+
+    watchers_end()
+    before = sys.unraisablehook
+    assert refused_after(deaf, seconds=SECONDS / 2)[1] < 3 * SECONDS
+    watchers_end()
+    assert sys.unraisablehook is before
 
 
 def test_nothing_is_raised_after_the_end():
