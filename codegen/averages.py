@@ -268,7 +268,7 @@ class Evaluator:
     def _log_axes(
         self, powers: Sequence[InversePower], tables: Sequence[TokenTable], spare: NDArray[np.int_], tokens: int
     ) -> list[Array]:
-        """The ranges of log s in which the integrand is felt, from a coarse look, with their steps."""
+        """The ranges of log s in which the integrand matters, from a coarse look, with their steps."""
         coarse = []
         for k, p in enumerate(powers):
             logs = np.concatenate([t.bodies[k] for t in tables])
@@ -280,10 +280,10 @@ class Evaluator:
         if not integrand.max() > 0.0:
             return [np.zeros(1)] * len(coarse)
         grid = tuple(range(1, integrand.ndim))
-        felt = (integrand > 1e-19 * integrand.max(axis=grid, keepdims=True)).any(axis=0)
+        relevant = (integrand > 1e-19 * integrand.max(axis=grid, keepdims=True)).any(axis=0)
         axes = []
         for k, axis in enumerate(coarse):
-            along = np.flatnonzero(felt.any(axis=tuple(j for j in range(felt.ndim) if j != k)))
+            along = np.flatnonzero(relevant.any(axis=tuple(j for j in range(relevant.ndim) if j != k)))
             h = _LOG_STEP / self.fineness
             margin = 2.0 * (axis[1] - axis[0])
             axes.append(np.arange(axis[along[0]] - margin, axis[along[-1]] + margin, h))

@@ -99,15 +99,15 @@ class HardEvaluator(Evaluator):
         tokens: int,
         integrand: Callable[[Array], Array],
     ) -> Array:
-        """The range of log s in which the integrand is felt, from a coarse look, with its step."""
+        """The range of log s in which the integrand matters, from a coarse look, with its step."""
         x = self._scores(edges)[0]
         log = self._call(bodies[0].log, x, np.zeros_like(x), tokens)
         log = log[np.isfinite(log)]
         coarse = np.linspace(-log.max() - 45.0 / powers[0], -log.min() + 8.0, _COARSE)
         sizes = np.abs(integrand(coarse))
-        felt = coarse[sizes > 1e-19 * sizes.max()]
+        relevant = coarse[sizes > 1e-19 * sizes.max()]
         margin = 2.0 * (coarse[1] - coarse[0])
-        return np.arange(felt[0] - margin, felt[-1] + margin, 0.24 / self.fineness)
+        return np.arange(relevant[0] - margin, relevant[-1] + margin, 0.24 / self.fineness)
 
     def _scores(self, chi: Array) -> tuple[Array, Array]:
         """Scores m chi + sqrt(q - m^2) xi at every chi, with the logarithms of the weights of xi."""

@@ -29,11 +29,11 @@ from replicode.theory.model import NU
 from replicode.theory.properties.symbolic import properties, row_sum
 
 COARSE, CHECK, FINE = 0.5, 0.75, 1.0
-Averages = Callable[[float, float, Mapping[sp.Symbol, float], float], tuple[float, float]]
+AverageFunction = Callable[[float, float, Mapping[sp.Symbol, float], float], tuple[float, float]]
 _MOST_POWERS = 2
 
 
-def averager(act: Activation, setting: Task, nu: float, lengths: Lengths) -> tuple[Averages, str]:
+def averager(act: Activation, setting: Task, nu: float, lengths: Lengths) -> tuple[AverageFunction, str]:
     """A function (m, tau, parameters, fineness) -> (A, B) averaged over P(L), tau^2 = q - m^2, and its name."""
     hard = setting.hard_limit() if np.isinf(nu) else None
     plain = Task("uniform", sp.S.Zero)
@@ -49,7 +49,7 @@ def _most_powers(products: WeightedAverages) -> int:
     return max(len(p.powers) for p in (*products.A, *products.B))
 
 
-def _factorised(products: WeightedAverages, setting: Task, nu: float, lengths: Lengths) -> Averages:
+def _factorised(products: WeightedAverages, setting: Task, nu: float, lengths: Lengths) -> AverageFunction:
     hidden = _hidden(products, nu, lengths)
     unweighted = setting.scores_unweighted
     norm = _normalisation(products, setting, nu, lengths, hidden)
@@ -75,7 +75,7 @@ def _normalisation(
     return Evaluator(Law(1.0, 1.0, hidden), {NU: nu}, FINE).value(products.normalisation, lengths.tokens)
 
 
-def _hard(products: WeightedAverages, sign: int, lengths: Lengths) -> Averages:
+def _hard(products: WeightedAverages, sign: int, lengths: Lengths) -> AverageFunction:
     def averages(m: float, tau: float, values: Mapping[sp.Symbol, float], fineness: float) -> tuple[float, float]:
         law = Law(m, m * m + tau * tau, None)
         a = HardEvaluator(law, sign, values, fineness).hard_value(products.A, lengths.tokens)
@@ -86,7 +86,7 @@ def _hard(products: WeightedAverages, sign: int, lengths: Lengths) -> Averages:
     return averages
 
 
-def _sampled(act: Activation, setting: Task, nu: float, hard: int | None, lengths: Lengths) -> Averages:
+def _sampled(act: Activation, setting: Task, nu: float, hard: int | None, lengths: Lengths) -> AverageFunction:
     nodes = SampledAverages(act, setting, hard, properties(act).smooth)
     products = weighted_averages(Activation("constant", sp.S.One), setting) if hard is None else None
     hidden = None if products is None else _hidden(products, nu, lengths)
@@ -161,7 +161,7 @@ _FAR = 30.0
 class _Search:
     """Maximises the gain over z = (m, parameters) and, where noise in the scores pays, tau."""
 
-    def __init__(self, averages: Averages, free: Sequence[str], fixed: Mapping[str, float]) -> None:
+    def __init__(self, averages: AverageFunction, free: Sequence[str], fixed: Mapping[str, float]) -> None:
         self.averages = averages
         self.free = tuple(free)
         self.fixed = {sp.Symbol(n, real=True): v for n, v in fixed.items()}
@@ -224,7 +224,7 @@ class _Search:
 
 
 @one_thread()
-def best(averages: Averages, free: Sequence[str], fixed: Mapping[str, float]) -> Optimum:
+def best(averages: AverageFunction, free: Sequence[str], fixed: Mapping[str, float]) -> Optimum:
     """The optimum over m_k, q_k >= m_k^2 and the free parameters."""
     search = _Search(averages, free, fixed)
     z = search.coarse()

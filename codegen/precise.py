@@ -74,7 +74,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Averages:
+class PreciseAverages:
     """dE[M]/d(order parameters), E[M], E[loss] and the mass."""
 
     rates: Vector
@@ -115,7 +115,7 @@ class PreciseSaddle:
     order_errors: Vector
     conjugates: Vector
     conjugate_errors: Vector
-    averages: Averages
+    averages: PreciseAverages
     test_risk: mpf
     energy: mpf
     residual: mpf
@@ -272,19 +272,19 @@ class PreciseSystem:
         real = self.numbers.real
         return self._integral(real(mpf(1)), [real(f) for f in fixed], nodes)
 
-    def averages(self, order: Vector, at: Physics, grid: Grid) -> Averages:
+    def averages(self, order: Vector, at: Physics, grid: Grid) -> PreciseAverages:
         """All averages at these order parameters on the nodes of a grid."""
         sums = self.sums(order, at, grid, self.nodes(grid))
         mass, *moments, strain, loss, train = (grid.cell * self.numbers.read(s) for s in sums)
         rates = self._closed["rates_from_moments"](order, at.nu, at.noise, moments)
         V_k = order[self.system.model.index(self.system.model.scores.V)]
-        return Averages(rates, V_k * strain / 2 + loss, train, mass)
+        return PreciseAverages(rates, V_k * strain / 2 + loss, train, mass)
 
     def nodes(self, grid: Grid) -> Iterable[tuple[Any, ...]]:
         """The nodes one by one, or all at once as arrays."""
         return zip(*grid.indices.tolist(), grid.multiplicity.tolist(), strict=True)
 
-    def conjugates(self, averages: Averages, at: Physics) -> Vector:
+    def conjugates(self, averages: PreciseAverages, at: Physics) -> Vector:
         """The conjugates at which f is stationary in m, q, V."""
         return [mpf(c) for c in self._closed["conjugates_from_rates"](averages.rates, at.alpha)]
 
@@ -499,7 +499,7 @@ class PreciseSolver:
             )
         return grid
 
-    def _step(self, order: Vector, grid: Grid) -> tuple[Vector, Vector, Averages]:
+    def _step(self, order: Vector, grid: Grid) -> tuple[Vector, Vector, PreciseAverages]:
         """The Newton step at a point, with the conjugates and averages there."""
         averages = self.precise.averages(_inside(order, self.digits, self.precise.system.model), self.physics, grid)
         conjugates = self.precise.conjugates(averages, self.physics)
@@ -540,7 +540,9 @@ class PreciseSolver:
                 break
         raise Refusal("digits: Newton's iteration does not contract from the saddle point in double precision")
 
-    def _result(self, order: Vector, step: Vector, conjugates: Vector, averages: Averages, grid: Grid) -> PreciseSaddle:
+    def _result(
+        self, order: Vector, step: Vector, conjugates: Vector, averages: PreciseAverages, grid: Grid
+    ) -> PreciseSaddle:
         """What the last step moved bounds what is left to move; conjugates and averages are those before it."""
         folded, zero, size = mpf(grid.folded_mass), mpf(0), len(order)
         least = FOLD_WEIGHT * abs(averages.mass - 1) + FOLD_WEIGHT * folded + mpf(10) ** (-self.digits - 2)

@@ -16,7 +16,7 @@ import sympy as sp
 
 from replicode.codegen.averages import compiled
 from replicode.codegen.loading import call
-from replicode.codegen.runtime.bayes_rates import Overlaps
+from replicode.codegen.runtime.bayes_rates import BayesOverlaps
 from replicode.theory.errors import Refusal
 from replicode.theory.language.nodes import TokenSum, X
 from replicode.theory.language.task import Task
@@ -74,7 +74,7 @@ class OwnEvidence:
 
     def _averaged(self, omega_k: Array, V_k: float) -> tuple[Array, Array]:
         """log gbar and its slope, token by token."""
-        log, slope = self._weight.log_average(omega_k.ravel(), Overlaps(1.0 - V_k, V_k, 0.0, 1.0))
+        log, slope = self._weight.log_average(omega_k.ravel(), BayesOverlaps(1.0 - V_k, V_k, 0.0, 1.0))
         return log.reshape(omega_k.shape), slope.reshape(omega_k.shape)
 
 

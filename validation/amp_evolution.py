@@ -14,7 +14,7 @@ from math import sqrt
 import numpy as np
 
 from replicode.codegen.loading import call
-from replicode.codegen.runtime.bayes_rates import Evaluator, Overlaps
+from replicode.codegen.runtime.bayes_rates import BayesOverlaps, Evaluator
 from replicode.codegen.threads import one_thread
 from replicode.theory.errors import Refusal
 from replicode.validation.amp import Start
@@ -59,7 +59,7 @@ def by_quadrature(of: Problem, start: Start, iterations: int = 10) -> Evolution:
 def _channel_rates(channel: Evaluator, q: Array, fineness: float) -> Array:
     """E |grad_k log Z|^2, E |grad_v log Z|^2 and E P_eps."""
     q_k, q_v = np.maximum(q, SMALLEST).tolist()
-    found = channel.rates(Overlaps(q_k, 1.0 - q_k, q_v, 1.0 - q_v), fineness)
+    found = channel.rates(BayesOverlaps(q_k, 1.0 - q_k, q_v, 1.0 - q_v), fineness)
     if any(found.noise):
         raise Refusal("so many tokens are averaged over random nodes: take the state evolution by sampling")
     return np.array([found.k, found.v, found.location])

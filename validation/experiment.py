@@ -30,7 +30,7 @@ MOST_FAILURES = 0.1
 
 
 @dataclass(frozen=True)
-class Setting:
+class Ensemble:
     """The law of the data at every dimension, with alpha = N/D; `scores` has one law for each length."""
 
     lengths: Lengths
@@ -51,7 +51,7 @@ class Setting:
         *,
         single: bool = False,
         model: Model = DEFAULT_MODEL,
-    ) -> Setting:
+    ) -> Ensemble:
         """The setting of a task at a signal nu, which is infinite where the task has that limit."""
         scores = tuple(scores_of(task, nu, tokens) for tokens in lengths.tokens)
         return cls(lengths, alpha, noise, scores, single, model)
@@ -98,7 +98,7 @@ class Experiment:
 
 @one_thread()
 def run(
-    setting: Setting,
+    setting: Ensemble,
     token_map: TokenMap,
     lambdas: tuple[float, float],
     start: Start,
@@ -153,7 +153,7 @@ def _rows_of(rows: Sequence[Mapping[str, float]]) -> Array:
 
 
 def run_one(
-    setting: Setting,
+    setting: Ensemble,
     token_map: TokenMap,
     lambdas: tuple[float, float],
     start: Start,

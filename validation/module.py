@@ -11,7 +11,7 @@ import numpy as np
 from replicode.theory.language.task import task
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import DEFAULT_MODEL, Model
-from replicode.validation.experiment import Setting
+from replicode.validation.experiment import Ensemble
 from replicode.validation.measure import Overlaps
 from replicode.validation.sampling import Array
 from replicode.validation.training import Informed, Random, Start
@@ -60,10 +60,10 @@ class GeneratedAttention:
         named = dict(zip(self.module.PARAMETERS, self.params, strict=True))
         return float(self.module.risk_of_overlaps(values, self.nu, self.noise, tol=1e-7, **named))
 
-    def setting(self, alpha: float, *, single: bool = False) -> Setting:
+    def setting(self, alpha: float, *, single: bool = False) -> Ensemble:
         """The law of the data, from the task and the lengths that the module was generated for."""
         law = task(self.module.METADATA["task"])
-        return Setting.of(law, self.lengths, alpha, self.nu, self.noise, single=single, model=self.model)
+        return Ensemble.of(law, self.lengths, alpha, self.nu, self.noise, single=single, model=self.model)
 
     def start(self, init: str) -> Start:
         """The informed start at the activation's own population optimum, or a random one."""

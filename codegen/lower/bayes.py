@@ -31,7 +31,7 @@ LEVEL = Level(
         *("options", "script"),
     ),
     public=PUBLIC,
-    entries=(*PUBLIC, "LENGTHS", "Overlaps", "channel_at", "ArgumentError", "OutOfReach", "__main__"),
+    entries=(*PUBLIC, "LENGTHS", "BayesOverlaps", "channel_at", "ArgumentError", "OutOfReach", "__main__"),
     legend="""
 Legend. Blocks: k (scores) and v (values). q of a block is the overlap of the posterior mean with its teacher, V = 1 - q
 what is not known of it, qh the conjugate of q. Fields of a token: w_chi and w_z, what the posterior means say of its
@@ -83,7 +83,7 @@ def _declared_names(returned: Returned, model: Model) -> Returned:
 
 def _scalar_functions(system: BayesSystem) -> tuple[Function, ...]:
     """The label's law, the update, the free entropy and the risk."""
-    label, told = system.label, system.revealed
+    label, revealed = system.label, system.revealed
     entropy = system.free_entropy.xreplace({entropy_of(system.model): _LOG_Z})
     blocks = system.model.scores, system.model.values
     both = tuple(e for b in blocks for e in (system.update[b.q], system.unknown[b.V]))
@@ -96,8 +96,8 @@ def _scalar_functions(system: BayesSystem) -> tuple[Function, ...]:
         _function("free_entropy_value", system.in_unknowns(entropy)),
         _function("risk_of_location", system.risk),
         _function("noise_risk", system.model.noise_risk()),
-        _function("told_V_v", told.V_v),
-        _function("told_contraction", told.contraction),
+        _function("revealed_V_v", revealed.V_v),
+        _function("revealed_contraction", revealed.contraction),
     )
 
 

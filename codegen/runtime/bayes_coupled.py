@@ -22,7 +22,7 @@ from replicode.codegen.runtime.bayes_rates import (
     KEY_SCRAMBLES,
     LOG_STEP,
     TABLE_STEP,
-    Overlaps,
+    BayesOverlaps,
     Rates,
     TooFine,
 )
@@ -46,15 +46,15 @@ class CoupledChannel:
     def __init__(self, nu: float, noise: float) -> None:
         self.nu, self.noise = nu, noise
 
-    def rates(self, at: Overlaps, fineness: float) -> Rates:
+    def rates(self, at: BayesOverlaps, fineness: float) -> Rates:
         """All averages, length by length."""
         return self._averaged(at, fineness, True)
 
-    def fresh(self, at: Overlaps, fineness: float) -> Rates:
+    def fresh(self, at: BayesOverlaps, fineness: float) -> Rates:
         """Only the two averages without a label."""
         return self._averaged(at, fineness, False)
 
-    def _averaged(self, at: Overlaps, fineness: float, labelled: bool) -> Rates:
+    def _averaged(self, at: BayesOverlaps, fineness: float, labelled: bool) -> Rates:
         total, variance = np.zeros(5), np.zeros(5)
         for tokens, chance in LENGTHS:
             sets, fine = _key_nodes(at, tokens, fineness)
@@ -65,16 +65,16 @@ class CoupledChannel:
                 variance += chance**2 * found.var(axis=0, ddof=1) / len(sets)
         return Rates.of(total, np.sqrt(variance))
 
-    def _on(self, nodes: KeyNodes, at: Overlaps, fineness: float, labels: LabelNodes | None) -> Array:
+    def _on(self, nodes: KeyNodes, at: BayesOverlaps, fineness: float, labels: LabelNodes | None) -> Array:
         weights = self._weights(nodes, at, fineness)
-        told = np.zeros(3)
+        revealed = np.zeros(3)
         if labels is not None:
             depth = _key_reach(fineness) ** 2 / 2.0
             evidence = _Evidence(labels, float(weights.value.max()), _label_fineness(fineness), depth)
-            told = _given_scores(evidence, nodes, weights)
-        return np.concatenate([told, _fresh_averages(nodes, weights)])
+            revealed = _given_scores(evidence, nodes, weights)
+        return np.concatenate([revealed, _fresh_averages(nodes, weights)])
 
-    def _weights(self, nodes: KeyNodes, at: Overlaps, fineness: float) -> Weights:
+    def _weights(self, nodes: KeyNodes, at: BayesOverlaps, fineness: float) -> Weights:
         """gbar at the nodes, normalised so that E[g] = 1, and its gradient."""
         found = location_weights(nodes.scores, self.nu, at.V_k, fineness, float(np.sqrt(at.q_k)))
         total = float(nodes.weights @ found.value.mean(axis=1))
@@ -91,7 +91,7 @@ def _label_fineness(fineness: float) -> float:
     return 0.45 + 0.3 * fineness
 
 
-def _key_nodes(at: Overlaps, tokens: int, fineness: float) -> tuple[list[KeyNodes], float]:
+def _key_nodes(at: BayesOverlaps, tokens: int, fineness: float) -> tuple[list[KeyNodes], float]:
     """The lattice, its step in proportion to what of a score is unknown; several sampled sets where it is too large."""
     step = KEY_STEP * min(1.0, float(np.sqrt(at.V_k / at.q_k)))
     scale = _coarsening(tokens, round(np.log(step) * 4.0) / 4.0)
@@ -123,8 +123,8 @@ def _fresh_averages(nodes: KeyNodes, weights: Weights) -> Array:
     """E sum_e gbar_e^2 / (L sum gbar), which is E P_eps, and E sum_e |grad gbar_e|^2 / (L gbar_e)."""
     value = weights.value
     location = (value**2).sum(axis=1) / value.sum(axis=1)
-    told = ((weights.gradient**2).sum(axis=2) / np.maximum(value, KEY_SMALLEST)).mean(axis=1)
-    return np.array([nodes.weights @ location / value.shape[1], nodes.weights @ told])
+    revealed = ((weights.gradient**2).sum(axis=2) / np.maximum(value, KEY_SMALLEST)).mean(axis=1)
+    return np.array([nodes.weights @ location / value.shape[1], nodes.weights @ revealed])
 
 
 class _Evidence:

@@ -15,12 +15,12 @@ import numpy as np
 from replicode.codegen.runtime.bayes_kernel import (
     bayes_update,
     free_entropy_value,
+    revealed_contraction,
+    revealed_V_v,
     risk_of_location,
-    told_contraction,
-    told_V_v,
 )
 from replicode.codegen.runtime.bayes_own import OwnChannel
-from replicode.codegen.runtime.bayes_rates import KEY_QUANTILE, Evaluator, Overlaps, Rates, TooFine
+from replicode.codegen.runtime.bayes_rates import KEY_QUANTILE, BayesOverlaps, Evaluator, Rates, TooFine
 from replicode.codegen.runtime.inputs import check_number, check_physics
 from replicode.codegen.runtime.kernel import Array
 
@@ -66,7 +66,7 @@ class Branch(NamedTuple):
 
 def recovers(alpha: float, noise: float) -> bool:
     """Whether v* is found exactly from a start close enough to it."""
-    return noise == 0.0 and told_contraction(alpha) < 1.0
+    return noise == 0.0 and revealed_contraction(alpha) < 1.0
 
 
 class Search(NamedTuple):
@@ -77,10 +77,14 @@ class Search(NamedTuple):
     noise: float
     recovered: bool = False
 
-    def overlaps(self, known: Array) -> Overlaps:
+    def overlaps(self, known: Array) -> BayesOverlaps:
         """q and V of both blocks from log(1 + qh)."""
         qh = [float(s) for s in np.expm1(known)]
-        return Overlaps(*bayes_update(qh[0], 0.0)[:2], 1.0, 0.0) if self.recovered else Overlaps(*bayes_update(*qh))
+        return (
+            BayesOverlaps(*bayes_update(qh[0], 0.0)[:2], 1.0, 0.0)
+            if self.recovered
+            else BayesOverlaps(*bayes_update(*qh))
+        )
 
     def averages(self, known: Array, fineness: float) -> Rates:
         """All averages, or those without a label once v is recovered."""
@@ -96,7 +100,7 @@ class Search(NamedTuple):
         """One application of the state evolution."""
         return self.conjugates(self.averages(known, fineness))
 
-    def free_entropy(self, at: Overlaps, rates: Rates) -> float:
+    def free_entropy(self, at: BayesOverlaps, rates: Rates) -> float:
         """Phi at overlaps and conjugates alpha times the rates there; infinite once v is recovered."""
         if self.recovered:
             return np.inf
@@ -115,21 +119,21 @@ class Search(NamedTuple):
 def branches(alpha: float, nu: float, noise: float, tol: float) -> tuple[Branch, ...]:
     """The fixed points from an informed and an uninformed start; one suffices where both lead to the same.
 
-    The informed start is the fixed point with every location told, above which there is none.
+    The informed start is the fixed point with every location revealed, above which there is none.
     """
     check_physics(alpha, nu, noise)
     check_number("tol", tol, "a finite number above 0", tol > 0)
     search = Search(channel_at(nu, noise), alpha, noise)
     known = search._replace(recovered=True)
     low = _iterated(search, np.full(2, NOTHING_KNOWN))
-    told = _iterated(known, np.ones(1))
+    revealed = _iterated(known, np.ones(1))
     if low.recovered:
-        return (_finished(known, "uninformed", told, tol),)
+        return (_finished(known, "uninformed", revealed, tol),)
     uninformed = _finished(search, "uninformed", low, tol)
     if recovers(alpha, noise):
-        return (_finished(known, "informed", told, tol), uninformed)
-    V_v = max(told_V_v(alpha, noise), SMALLEST_V[noise > 0.0])
-    high = _iterated(search, np.array([told.known[0], -np.log(V_v)]))
+        return (_finished(known, "informed", revealed, tol), uninformed)
+    V_v = max(revealed_V_v(alpha, noise), SMALLEST_V[noise > 0.0])
+    high = _iterated(search, np.array([revealed.known[0], -np.log(V_v)]))
     if np.abs(high.known - low.known).max() < SAME:
         return (uninformed,)
     return (_finished(search, "informed", high, tol), uninformed)

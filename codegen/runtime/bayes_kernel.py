@@ -50,12 +50,12 @@ def risk_of_location(A: float, q_v: float, noise: float) -> float:
     return 0.0
 
 
-def told_V_v(alpha: float, noise: float) -> float:
-    """The fixed point V_v with every location told."""
+def revealed_V_v(alpha: float, noise: float) -> float:
+    """The fixed point V_v with every location revealed."""
     return 1.0
 
 
-def told_contraction(alpha: float) -> float:
+def revealed_contraction(alpha: float) -> float:
     """The factor by which V_v falls per iteration, where labels without noise tell every location."""
     return 1.0
 

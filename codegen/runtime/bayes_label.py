@@ -12,15 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from replicode.codegen.runtime.bayes_kernel import label_log_density, label_slope, label_total, label_variance
-from replicode.codegen.runtime.bayes_rates import Overlaps
+from replicode.codegen.runtime.bayes_rates import BayesOverlaps
 from replicode.codegen.runtime.kernel import Array
 
 LABEL_REACH = 9.0
 LABEL_STEP = 0.35
 GAP_STEP = 0.1
 LABEL_GROWTH = 0.4
-LABEL_SHARE = 0.7  # of the deviation of w_z, by which gaps may be apart at LABEL_FELT deviations
-LABEL_FELT = 5.0
+LABEL_SHARE = 0.7  # of the deviation of w_z, by which gaps may be apart at LABEL_RELEVANT deviations
+LABEL_RELEVANT = 5.0
 LABEL_SMALL = 0.03
 LABEL_HERMITE_NODES = 16
 
@@ -45,7 +45,7 @@ class LabelNodes(NamedTuple):
         return np.asarray(values @ self.smear)
 
 
-def label_nodes(at: Overlaps, noise: float, fineness: float, reach: float = LABEL_REACH) -> LabelNodes:
+def label_nodes(at: BayesOverlaps, noise: float, fineness: float, reach: float = LABEL_REACH) -> LabelNodes:
     """Labels, up to `reach` deviations, and gaps for these overlaps."""
     total, spread = float(np.sqrt(label_total(noise))), float(label_variance(at.V_v, noise))
     h = LABEL_STEP * total / fineness
@@ -64,8 +64,8 @@ def _own_gaps(y: Array, deviation: float, sharpness: float, fineness: float) -> 
 
 def _shared_gaps(y: Array, deviation: float, sharpness: float, fineness: float) -> tuple[Array, Array]:
     """|d| = sharpness sinh(growth u)/growth at midpoints u; the density of w_z = y - d, both signs of d together."""
-    felt = LABEL_FELT * (float(np.hypot(deviation, sharpness)) + deviation)
-    h = min(GAP_STEP, LABEL_SHARE * deviation / max(sharpness, LABEL_GROWTH * felt)) / fineness
+    relevant = LABEL_RELEVANT * (float(np.hypot(deviation, sharpness)) + deviation)
+    h = min(GAP_STEP, LABEL_SHARE * deviation / max(sharpness, LABEL_GROWTH * relevant)) / fineness
     most = y[-1] + LABEL_REACH * deviation
     u = h * (np.arange(int(np.arcsinh(LABEL_GROWTH * most / sharpness) / (LABEL_GROWTH * h)) + 1) + 0.5)
     gaps = sharpness * np.sinh(LABEL_GROWTH * u) / LABEL_GROWTH

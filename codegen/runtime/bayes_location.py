@@ -117,7 +117,7 @@ def soft_tables(w: Array, nu: float, V_k: float, tokens: int, fineness: float) -
 
 
 def _laplace_axis(grid: TokenGrid, nu: float, V_k: float, tokens: int, fineness: float) -> tuple[Array, Array]:
-    """log s over all that is felt; a body of steady growth is smeared by chi*, and the step follows."""
+    """log s over all that matters; a body of steady growth is smeared by chi*, and the step follows."""
     if not POWER:
         return np.full(1, -np.inf), np.ones(1)
     growth = np.abs(np.diff(grid.body) / np.diff(grid.x))

@@ -15,7 +15,7 @@ from scipy.interpolate import BSpline, make_interp_spline
 
 from replicode.codegen.runtime.bayes_kernel import LENGTHS
 from replicode.codegen.runtime.bayes_label import label_nodes
-from replicode.codegen.runtime.bayes_rates import DEGREE, HIGH, LOG_STEP, LOW, TABLE_STEP, Overlaps, Rates
+from replicode.codegen.runtime.bayes_rates import DEGREE, HIGH, LOG_STEP, LOW, TABLE_STEP, BayesOverlaps, Rates
 from replicode.codegen.runtime.bayes_weight import weight_at
 from replicode.codegen.runtime.inputs import OutOfReach
 from replicode.codegen.runtime.kernel import Array
@@ -49,7 +49,7 @@ class OwnChannel:
         self.weight, self.noise = weight_at(nu), noise
         self.tokens, self.chance = np.array(LENGTHS, dtype=float).T
 
-    def rates(self, at: Overlaps, fineness: float) -> Rates:
+    def rates(self, at: BayesOverlaps, fineness: float) -> Rates:
         """All averages."""
         nodes = self.score_nodes(at, fineness)
         low, table = _tabulated(nodes, fineness)
@@ -57,10 +57,10 @@ class OwnChannel:
         top = float(labels.log_density.max())
         log_s = np.arange(low - top + (OWN_DEPTH - LOW), HIGH - top, LOG_STEP / fineness)
         step = log_s[1] - log_s[0]
-        idle, hidden, once, told = np.moveaxis(table(np.maximum(log_s[:, None] + labels.log_density, low)), -1, 0)
+        idle, hidden, once, revealed = np.moveaxis(table(np.maximum(log_s[:, None] + labels.log_density, low)), -1, 0)
         density = np.exp(labels.log_density)
         idle, hidden = labels.averaged(idle), labels.averaged(hidden * density)
-        k, v = labels.averaged(told * density), labels.averaged(once * density * labels.slope**2)
+        k, v = labels.averaged(revealed * density), labels.averaged(once * density * labels.slope**2)
         found = np.zeros(3)
         start = np.exp(-np.exp(np.minimum(log_s, 50.0)))[:, None] * hidden[:1]
         for tokens, chance in zip(self.tokens, self.chance, strict=True):
@@ -69,7 +69,7 @@ class OwnChannel:
             found += chance * np.array([sums[0], sums[1], sums[2] - np.log(tokens)])
         return Rates.of(np.r_[found, self._unlabelled(nodes, low, table, fineness)])
 
-    def fresh(self, at: Overlaps, fineness: float) -> Rates:
+    def fresh(self, at: BayesOverlaps, fineness: float) -> Rates:
         """Only the two averages without a label."""
         nodes = self.score_nodes(at, fineness)
         return Rates.of(np.r_[np.zeros(3), self._unlabelled(nodes, *_tabulated(nodes, fineness), fineness)])
@@ -81,7 +81,7 @@ class OwnChannel:
         values = (once[:, None] * idle[:, None] ** (self.tokens - 1.0)).sum(axis=0) * (log_s[1] - log_s[0])
         return np.array([values @ self.chance, np.exp(nodes.hidden) @ nodes.slope**2])
 
-    def score_nodes(self, at: Overlaps, fineness: float) -> ScoreNodes:
+    def score_nodes(self, at: BayesOverlaps, fineness: float) -> ScoreNodes:
         """Trapezoid nodes over all that an idle or the hidden token's w_chi reaches, as fine as gbar needs."""
         deviation = float(np.sqrt(at.q_k))
         low, high, steepest = self._felt(at, deviation)
@@ -93,16 +93,16 @@ class OwnChannel:
         idle = -(u**2) / 2.0 + np.log(width / fineness) - np.log(2.0 * np.pi) / 2.0
         return ScoreNodes(idle, idle + log_weight, log_weight, slope)
 
-    def _felt(self, at: Overlaps, deviation: float) -> tuple[float, float, float]:
+    def _felt(self, at: BayesOverlaps, deviation: float) -> tuple[float, float, float]:
         """The range of w_chi in units of its deviation, and the steepest slope of log gbar in it."""
         reach = 1.5 * OWN_REACH
         while reach < OWN_FARTHEST:
             u = reach * OWN_SCAN
             log_weight, slope = self.weight.log_average(deviation * u, at)
             log = log_weight - u**2 / 2.0
-            felt = log > log.max() - OWN_DEPTH
-            if not (felt[0] or felt[-1]):
-                low, high = min(-OWN_REACH, u[felt][0]), max(OWN_REACH, u[felt][-1])
+            relevant = log > log.max() - OWN_DEPTH
+            if not (relevant[0] or relevant[-1]):
+                low, high = min(-OWN_REACH, u[relevant][0]), max(OWN_REACH, u[relevant][-1])
                 return low, high, float(np.abs(slope[log > log.max() - OWN_WEIGHTY]).max())
             reach *= 2.0
         raise OutOfReach("the hidden token's score lies too far out for this quadrature: take a smaller nu")
@@ -116,11 +116,11 @@ def _tabulated(nodes: ScoreNodes, fineness: float) -> tuple[float, BSpline]:
     order = np.argsort(nodes.log_weight, kind="stable")
     log_a, slope = nodes.log_weight[order], nodes.slope[order]
     idle, hidden = np.exp(nodes.idle[order]), np.exp(nodes.hidden[order])
-    felt = hidden > np.exp(-OWN_DEPTH)
-    low = -float(log_a[felt].max()) - OWN_DEPTH
+    relevant = hidden > np.exp(-OWN_DEPTH)
+    low = -float(log_a[relevant].max()) - OWN_DEPTH
     axis = np.arange(low, HIGH + 2.0, TABLE_STEP / np.sqrt(fineness))
     below = np.stack([np.r_[0.0, np.cumsum(w)] for w in (idle, hidden)], axis=1)
-    told = hidden * slope**2
+    revealed = hidden * slope**2
     found = np.empty((axis.size, 4))
     for begin in range(0, axis.size, OWN_ROWS):
         x = axis[begin : begin + OWN_ROWS]
@@ -130,6 +130,6 @@ def _tabulated(nodes: ScoreNodes, fineness: float) -> tuple[float, BSpline]:
         taken = a * spared
         rows = found[begin : begin + OWN_ROWS]
         rows[:, 0], rows[:, 1] = spared @ idle[band], spared @ hidden[band]
-        rows[:, 2], rows[:, 3] = taken @ hidden[band], taken @ told[band]
+        rows[:, 2], rows[:, 3] = taken @ hidden[band], taken @ revealed[band]
         rows[:, :2] += below[band.start]
     return low, make_interp_spline(axis, found, k=DEGREE)

@@ -21,8 +21,8 @@ class TooFine(Exception):
     """These nodes would be too many: the level before has to do."""
 
 
-class Overlaps(NamedTuple):
-    """q of both blocks, and V = 1 - q, which may be too small to be told from it."""
+class BayesOverlaps(NamedTuple):
+    """q of both blocks, and V = 1 - q, which may be too small to be read off q."""
 
     q_k: float
     V_k: float
@@ -31,7 +31,7 @@ class Overlaps(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """E sum_l |grad_w log Z|^2 for k and v, E log Z, and without a label: E P_eps, and the first with eps told.
+    """E sum_l |grad_w log Z|^2 for k and v, E log Z, and without a label: E P_eps, and the first with eps revealed.
 
     `noise` are the standard errors of the five, where nodes are random.
     """
@@ -54,8 +54,8 @@ class Rates(NamedTuple):
 class Evaluator(Protocol):
     """The averages at given overlaps; `fineness` scales the density of all nodes."""
 
-    def rates(self, at: Overlaps, fineness: float) -> Rates:
+    def rates(self, at: BayesOverlaps, fineness: float) -> Rates:
         """All averages."""
 
-    def fresh(self, at: Overlaps, fineness: float) -> Rates:
+    def fresh(self, at: BayesOverlaps, fineness: float) -> Rates:
         """Only the two averages without a label."""

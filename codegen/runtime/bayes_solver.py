@@ -9,7 +9,7 @@ import numpy as np
 
 from replicode.codegen.runtime.bayes_evolution import FINE, Branch, branches, channel_at
 from replicode.codegen.runtime.bayes_kernel import free_entropy_value
-from replicode.codegen.runtime.bayes_rates import Overlaps
+from replicode.codegen.runtime.bayes_rates import BayesOverlaps
 from replicode.codegen.runtime.inputs import check_number, check_physics, unknowns
 from replicode.codegen.runtime.kernel import noise_risk
 from replicode.codegen.runtime.wording import told_apart
@@ -102,5 +102,5 @@ def free_entropy(
         check_number(name, q, "a number above 0 and below 1", 0.0 < q < 1.0)
     for name, value in zip(OVERLAP_CONJUGATES, qh, strict=True):
         check_number(name, float(value), "a finite number of at least 0", bool(np.isfinite(value)) and value >= 0.0)
-    found = channel_at(nu, noise).rates(Overlaps(q_k, 1.0 - q_k, q_v, 1.0 - q_v), FINE)
+    found = channel_at(nu, noise).rates(BayesOverlaps(q_k, 1.0 - q_k, q_v, 1.0 - q_v), FINE)
     return float(free_entropy_value(alpha, 1.0 - q_k, 1.0 - q_v, float(qh[0]), float(qh[1]), found.entropy))

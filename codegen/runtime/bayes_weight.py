@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from replicode.codegen.runtime.bayes_kernel import hidden_score, own_kinks, prior_log_average, prior_slope
-from replicode.codegen.runtime.bayes_rates import Overlaps
+from replicode.codegen.runtime.bayes_rates import BayesOverlaps
 from replicode.codegen.runtime.inputs import OutOfReach
 from replicode.codegen.runtime.kernel import Array, own_log_weight
 from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_panels
@@ -29,10 +29,10 @@ WEIGHT_BLOCK = 2_000_000
 class OwnWeight(Protocol):
     """log gbar and its slope at one nu."""
 
-    def finest(self, at: Overlaps) -> float:
+    def finest(self, at: BayesOverlaps) -> float:
         """The step in w_chi below which a kink, smeared over sqrt(V_k), is resolved."""
 
-    def log_average(self, w: Array, at: Overlaps) -> tuple[Array, Array]:
+    def log_average(self, w: Array, at: BayesOverlaps) -> tuple[Array, Array]:
         """log gbar and its slope at every w."""
 
 
@@ -45,11 +45,11 @@ class ClosedWeight:
         if not (variance > 0.0 and np.isfinite(mean)):
             raise OutOfReach(f"at nu = {nu} the weight of the task has no finite average")
 
-    def finest(self, at: Overlaps) -> float:
+    def finest(self, at: BayesOverlaps) -> float:
         """There is no kink."""
         return np.inf
 
-    def log_average(self, w: Array, at: Overlaps) -> tuple[Array, Array]:
+    def log_average(self, w: Array, at: BayesOverlaps) -> tuple[Array, Array]:
         """As derived."""
         return prior_log_average(w, self.nu, at.q_k), prior_slope(w, self.nu, at.q_k)
 
@@ -64,19 +64,19 @@ class PanelWeight:
         if not np.isfinite(log[[0, -1]]).all() and np.isnan(log).any():
             raise OutOfReach(f"at nu = {nu} the weight of the task is not finite")
         depth = log[np.isfinite(log)].max() - log
-        felt = depth < WEIGHT_DEPTH
-        if felt[0] or felt[-1]:
+        relevant = depth < WEIGHT_DEPTH
+        if relevant[0] or relevant[-1]:
             raise OutOfReach(f"at nu = {nu} the hidden token's score lies too far out for this quadrature")
-        self.low, self.high = WEIGHT_SCAN[felt][[0, -1]]
+        self.low, self.high = WEIGHT_SCAN[relevant][[0, -1]]
         slopes = np.abs(np.diff(log + WEIGHT_SCAN**2 / 2.0))[depth[1:] < WEIGHT_WEIGHTY]
         self.steepest = float(np.nanmax(slopes)) / (WEIGHT_SCAN[1] - WEIGHT_SCAN[0])
         self.total = float(self._tilted(np.zeros(1), 1.0)[0][0])
 
-    def finest(self, at: Overlaps) -> float:
+    def finest(self, at: BayesOverlaps) -> float:
         """Half of what smears a kink."""
         return 0.5 * float(np.sqrt(at.V_k)) if self.kinks.size else np.inf
 
-    def log_average(self, w: Array, at: Overlaps) -> tuple[Array, Array]:
+    def log_average(self, w: Array, at: BayesOverlaps) -> tuple[Array, Array]:
         """By Stein's lemma."""
         log, mean = self._tilted(w, at.V_k)
         return log - self.total, (mean - w) / at.V_k

@@ -22,7 +22,7 @@ ROW_WORK = 4.0
 LINE_SHIFTS = 8
 LINE_SPACING = 1.5
 WIDER = 1.6  # in each further dimension
-FELT_LINE = 1e-6
+RELEVANT_LINE = 1e-6
 
 
 class FoldedChannel:
@@ -110,7 +110,7 @@ class FoldedChannel:
 
 
 def _outer_lattice(dim: int, fineness: float, seed: int) -> tuple[Array, Array]:
-    """A shifted lattice of lines, without those that are not felt."""
+    """A shifted lattice of lines, without those that do not matter."""
     nodes, weights = ball_lattice(dim, LINE_SPACING * WIDER ** (dim - 1) / fineness, LINE_REACH, seed)
-    felt = weights > FELT_LINE * weights.max()
-    return nodes[:, felt], weights[felt]
+    relevant = weights > RELEVANT_LINE * weights.max()
+    return nodes[:, relevant], weights[relevant]

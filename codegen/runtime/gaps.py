@@ -1,8 +1,8 @@
-"""What folds add to the signed prox-free averages, taken off, where the scores have one dimension.
+"""What folds add to the signed prox-free averages, subtracted, where the scores have one dimension.
 
 Along a row (see rows.py) the signed integral is that over the contact set plus that over its gaps. The whole is
-analytic and left to the nodes of ProxFreeChannel; the gaps are integrated by Gauss rules. What is taken off is as small
-as the folded mass, so that few rows know it well enough.
+analytic and left to the nodes of ProxFreeChannel; the gaps are integrated by Gauss rules. What is subtracted is
+as small as the folded mass, so that few rows know it well enough.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ GAP_RADIUS = 8.5  # of the rows: what folds beyond weighs less than rounding
 GAP_SPACING = 0.8
 GAP_COLUMNS = 60
 GAP_NODES, GAP_WEIGHTS = np.polynomial.legendre.leggauss(40)
-TAKEN_DRIFT = 1e-7  # of order parameters, that moves what is taken off by 1e-5 of itself
+GAP_DRIFT = 1e-7  # of order parameters, that moves what is subtracted by 1e-5 of itself
 SAME_MASS = 2.0
 
 
 class GapChannel:
     """The averages of a prox-free channel less those over the gaps of rows of its own, which follow slow moves only."""
 
-    name = "prox-free, folds taken off"
+    name = "prox-free, folds subtracted"
 
     def __init__(self, smooth: ProxFreeChannel, fineness: int) -> None:
         self.smooth, self.setting = smooth, smooth.setting
@@ -58,7 +58,7 @@ class GapChannel:
         frame = frame_at(order, self.setting)
         total = self.smooth._total(order, frame)
         before = self.taken_at
-        if before is None or (np.abs(order - before) > TAKEN_DRIFT * (0.1 + np.abs(order))).any():
+        if before is None or (np.abs(order - before) > GAP_DRIFT * (0.1 + np.abs(order))).any():
             self._take(order, frame)
         by_nodes, by_rows = float(total[-1]), float(self.taken[-1])
         unlike = max(by_rows - SAME_MASS * by_nodes, by_nodes - SAME_MASS * by_rows, 0.0)

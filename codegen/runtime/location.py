@@ -45,7 +45,7 @@ class Weight(NamedTuple):
     slopes: Array
 
 
-class Location(Protocol):
+class FieldWeight(Protocol):
     """The weight at given order parameters."""
 
     def at(self, w_chi: Array, xi: Array) -> Weight:
@@ -60,11 +60,11 @@ def location_dimensions(setting: Setting) -> int:
     return setting.tokens if LOCATION == "normalised" and not np.isinf(setting.nu) else 0
 
 
-LocationAt = Callable[[Array, Setting], Location]
+LocationAt = Callable[[Array, Setting], FieldWeight]
 location_at: LocationAt | None = None
 
 
-def location_of(order: Array, setting: Setting) -> Location | None:
+def location_of(order: Array, setting: Setting) -> FieldWeight | None:
     """The weight at these order parameters, or None where it is in the law of the fields."""
     return None if location_at is None else location_at(order, setting)
 
@@ -81,13 +81,13 @@ def _unseen(order: Array, setting: Setting) -> float:
     return m_k * m_k / (q_k * setting.tokens) if SHIFT_INVARIANT else 0.0
 
 
-def hard_location(order: Array, setting: Setting) -> Location:
+def hard_location(order: Array, setting: Setting) -> FieldWeight:
     """At infinite nu the token with the largest score, or the smallest, is the hidden one."""
     gain, spread = _conditional(order)
     return Ranked(HARD_LIMIT, gain, float(np.sqrt(spread)), np.inf)
 
 
-def ranked_location(order: Array, setting: Setting) -> Location:
+def ranked_location(order: Array, setting: Setting) -> FieldWeight:
     """The weight is the softmax of a linear score."""
     if np.isinf(setting.nu):
         return hard_location(order, setting)
@@ -96,20 +96,20 @@ def ranked_location(order: Array, setting: Setting) -> Location:
     return Ranked(int(np.sign(slope)), gain, float(np.sqrt(spread)), abs(slope)) if slope else Even()
 
 
-def own_location(order: Array, setting: Setting) -> Location:
+def own_location(order: Array, setting: Setting) -> FieldWeight:
     """The weight belongs to the hidden token's score."""
     gain, spread = _conditional(order)
     return Own(gain, own_spline(float(np.sqrt(spread + _unseen(order, setting))), setting.nu))
 
 
-def sampled_location(order: Array, setting: Setting) -> Location:
+def sampled_location(order: Array, setting: Setting) -> FieldWeight:
     """The weight is the softmax of any score."""
     gain, spread = _conditional(order)
     covariance = spread * np.eye(setting.tokens) + _unseen(order, setting)
     return Sampled(gain, np.linalg.cholesky(covariance), setting.nu)
 
 
-def limited_location(order: Array, setting: Setting) -> Location:
+def limited_location(order: Array, setting: Setting) -> FieldWeight:
     """The same, of a weight that has a limit at infinite nu."""
     return (hard_location if np.isinf(setting.nu) else sampled_location)(order, setting)
 
@@ -200,11 +200,11 @@ def ranking_noise(deviation: float, slope: float, tokens: int) -> Noise:
     high = NORMAL_REACH * deviation + GUMBEL_REACH[1] / slope
     nodes = np.arange(low, high, max(rough * deviation, 0.25 / slope))
     _, weights, bends = _mixed_noise(nodes, deviation, slope)
-    felt = weights > 1e-18 * weights.max()
+    relevant = weights > 1e-18 * weights.max()
     total = weights.sum()
     grid = np.linspace(low, high, TABLE_NODES)
     spline = Spline.through(grid, *_mixed_noise(grid, deviation, slope))
-    return Noise(nodes[felt], weights[felt] / total, bends[felt] / total, deviation, spline)
+    return Noise(nodes[relevant], weights[relevant] / total, bends[relevant] / total, deviation, spline)
 
 
 def _mixed_noise(x: Array, deviation: float, slope: float) -> Array:

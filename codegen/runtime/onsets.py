@@ -24,7 +24,7 @@ LOOK_STEP = 0.5
 PANEL_WIDTH = 1.6
 PANEL_NODES, PANEL_WEIGHTS = np.polynomial.legendre.leggauss(6)
 ONSET_STEPS = 12
-UNFELT = 1e-9
+IRRELEVANT = 1e-9
 
 
 class LineNodes(NamedTuple):
@@ -56,8 +56,8 @@ class Lines(NamedTuple):
         which = np.repeat(np.arange(len(panels)), [p[0].size for p in panels])
         where, weights = (np.concatenate(part) for part in zip(*panels, strict=True))
         weights = weights * _normal(where)
-        felt = weights > UNFELT
-        return LineNodes(which[felt], where[felt], weights[felt])
+        relevant = weights > IRRELEVANT
+        return LineNodes(which[relevant], where[relevant], weights[relevant])
 
     def _onsets(self, axis: Array) -> tuple[Array, Array]:
         """Where the lines cross the onset of a fold: between points of an axis that do not see as many gaps."""

@@ -22,7 +22,7 @@ from replicode.codegen.runtime.kernel import (
 )
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import pivots_of, product, weighted_sum
-from replicode.codegen.runtime.location import Location, location_dimensions, location_of
+from replicode.codegen.runtime.location import FieldWeight, location_dimensions, location_of
 from replicode.codegen.runtime.nodes import Flips, lattice, lattice_size, level_count
 from replicode.codegen.runtime.prox import prox
 
@@ -42,10 +42,10 @@ class ScoreFrame(NamedTuple):
     span: Array
     inverse: Array
     pull: Array
-    location: Location | None
+    location: FieldWeight | None
 
     @staticmethod
-    def of(law: FieldFactor, location: Location | None) -> ScoreFrame:
+    def of(law: FieldFactor, location: FieldWeight | None) -> ScoreFrame:
         """The frame of a field law, and the weight of the hidden location where that is not in the law."""
         tokens = len(law.score_mean)
         project = np.eye(tokens) - (1.0 / tokens if SHIFT_INVARIANT else 0.0)

@@ -1,8 +1,8 @@
 """Which channel integrates what: the routes to a fixed point, to averages at any point, and to a first look.
 
 Prox-free nodes are tried first, while the dimension allows and no fold matters. Where the scores have one dimension,
-what folds add is taken off, or the folds are cut out. Else a global prox is taken on scrambled nodes. The linker writes
-the table ROUTES of a module: without the folds where no length has such rows, between kinks where there are any.
+what folds add is subtracted, or the folds are cut out. Else a global prox is taken on scrambled nodes. The linker
+writes the table ROUTES of a module: without the folds where no length has such rows, between kinks where there are any.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from replicode.codegen.runtime.states import (
     _State,
 )
 
-LARGEST_TAKEN = 2e-3
+LARGEST_SUBTRACTED = 2e-3
 FELT_FOLD = 1e-7
 SMOOTH_ERROR = 1e-3
 COARSE_DEFECT = 0.02
@@ -78,7 +78,7 @@ def folded_state(start: Array, request: _Request) -> _State:
     """The same, but less the folds, or these cut out, before the prox is taken."""
     if not all(_cuttable(s) for s in request.settings):
         return smooth_state(start, request)
-    smooth = _levels(mixed_ladder(request.settings, _smooth), start, request, LARGEST_TAKEN)
+    smooth = _levels(mixed_ladder(request.settings, _smooth), start, request, LARGEST_SUBTRACTED)
     taken, smooth = _folds_seen_to(smooth, request)
     if taken.converged and taken.error <= request.tol:
         return taken
@@ -110,14 +110,14 @@ def _jumping(smooth: _State, start: Array, request: _Request) -> _State:
 
 
 def _folds_seen_to(smooth: _State, request: _Request) -> tuple[_State, _State]:
-    """Folds that were left for later: with what they add taken off where that is felt, and counted in the error."""
+    """Folds that were left for later: with what they add subtracted where that matters, and counted in the error."""
     mass = smooth.last.averages.folded_mass
-    if not smooth.converged or mass >= LARGEST_TAKEN:
+    if not smooth.converged or mass >= LARGEST_SUBTRACTED:
         return smooth, smooth
     smooth = smooth._replace(seen=[mixed(request.settings, _cut)] if mass > FELT_FOLD else smooth.seen)
     counted = _with_folds(smooth, request)
-    felt = smooth.error < FOLD_WEIGHT * mass and request.tol < counted.error
-    return _without_gaps(smooth, request) if felt else counted, counted
+    relevant = smooth.error < FOLD_WEIGHT * mass and request.tol < counted.error
+    return _without_gaps(smooth, request) if relevant else counted, counted
 
 
 def _with_folds(state: _State, request: _Request) -> _State:
@@ -128,7 +128,7 @@ def _with_folds(state: _State, request: _Request) -> _State:
 
 
 def _without_gaps(state: _State, request: _Request) -> _State:
-    """The fixed point with what folds add taken off, on rows that get finer until the error is what is asked for."""
+    """The fixed point with what folds add subtracted, on rows that get finer until the error is what is asked for."""
     assert state.refined is not None
     channel, near, slopes, gap = state.refined
     order, iterations = state.last.order, state.iterations

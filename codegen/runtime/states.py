@@ -206,7 +206,7 @@ def _levels(channel: Ladder, start: Array, request: _Request, largest_fold: floa
 
 
 def _polished(channel: Channel, order: Array, near: Linearised, slopes: Array, request: _Request) -> Converged:
-    """The fixed point by Newton's method, once more where what is left of the residual would be felt in the risk."""
+    """The fixed point by Newton's method, once more where what is left of the residual would change the risk."""
     tol = _residual_tolerance(request)
     found = _by_newton(channel, order, near, request, tol)
     if found.converged and _left(found.last, near, slopes, request) > SETTLED * request.tol:

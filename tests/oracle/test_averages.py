@@ -13,7 +13,7 @@ from replicode.codegen.population import COARSE, FINE, averager, bayes_gain
 from replicode.codegen.sampled import SampledAverages
 from replicode.theory.derive.saddle import derive
 from replicode.theory.errors import Refusal
-from replicode.theory.gaussian.closed import Overlaps, closed_averages, hard_averages
+from replicode.theory.gaussian.closed import ScoreOverlaps, closed_averages, hard_averages
 from replicode.theory.language.activation import activation
 from replicode.theory.language.nodes import L
 from replicode.theory.language.task import task
@@ -94,7 +94,7 @@ def test_closed_forms_on_spiked_are_the_quadrature(text):
 @pytest.mark.parametrize("m", [0.8, -0.6])
 def test_closed_forms_at_hard_max_are_the_threshold_integral(text, tokens, m):
     size = sp.Symbol("size", positive=True)
-    found = hard_averages(activation(text), task("max"), tokens, Overlaps.aligned(size if m > 0 else -size))
+    found = hard_averages(activation(text), task("max"), tokens, ScoreOverlaps.aligned(size if m > 0 else -size))
     expected = _factorised(text, "max", tokens, m=m, tau=0.0, nu=np.inf)
     values = {size: sp.Float(repr(abs(m)), 30)}
     assert [_numbers(found.A, values), _numbers(found.B, values)] == pytest.approx(expected, rel=1e-12, abs=1e-14)

@@ -14,7 +14,7 @@ from replicode.codegen.compiler import GeneratedModule
 from replicode.codegen.emit.numpy import numpy_module
 from replicode.codegen.lower import lower_bayes
 from replicode.codegen.runtime.bayes_evolution import FINE, Branch
-from replicode.codegen.runtime.bayes_rates import Overlaps
+from replicode.codegen.runtime.bayes_rates import BayesOverlaps
 from replicode.codegen.runtime.bayes_solver import is_hard
 from replicode.modules import bayes_module
 from replicode.theory.derive.bayes import GAP, SPREAD, W_CHI, derive_bayes
@@ -34,7 +34,7 @@ def _channel(tokens, nu, noise=NOISE_, task="spiked"):
 
 
 def _overlaps(q_k, q_v):
-    return Overlaps(q_k, 1.0 - q_k, q_v, 1.0 - q_v)
+    return BayesOverlaps(q_k, 1.0 - q_k, q_v, 1.0 - q_v)
 
 
 def test_derived_functions():
@@ -276,7 +276,7 @@ def test_the_recovered_branch_has_a_diverging_entropy():
     """Phi grows like (alpha - 1) log(1/V)/2 as V_v -> 0, V the variance of what is not yet known of v*."""
     alpha = 1.5
     search = bayes_module("spiked", 2).Search(_channel(2, 2.0, noise=0.0), alpha, 0.0)
-    at = [Overlaps(0.7, 0.3, 1.0 - V, V) for V in (1e-8, 1e-10)]
+    at = [BayesOverlaps(0.7, 0.3, 1.0 - V, V) for V in (1e-8, 1e-10)]
     low, high = (search.free_entropy(a, search.evaluator.rates(a, FINE)) for a in at)
     assert high - low == pytest.approx((alpha - 1.0) * np.log(100.0) / 2.0, rel=1e-3)
 

@@ -210,7 +210,7 @@ def test_the_errors_of_all_points_cover():
 
 
 def folded_point(seed: int) -> dict[str, float]:
-    """Softmax at two tokens, regularised so little that folds are felt."""
+    """Softmax at two tokens, regularised so little that folds matter."""
     rng = np.random.default_rng(seed)
     low, high = np.log([2.0, 0.5, 0.1, 0.08, 0.08]), np.log([10.0, 6.0, 1.0, 1.0, 1.0])
     values = np.exp(rng.uniform(low, high))
@@ -218,8 +218,8 @@ def folded_point(seed: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.full) for s in range(1, 12))])
-def test_folds_taken_off_cover(seed):
-    """Seven digits with the folds taken off, against rows of which only the contact set is integrated."""
+def test_folds_subtracted_cover(seed):
+    """Seven digits with the folds subtracted, against rows of which only the contact set is integrated."""
     module, point = module_of("softmax", "spiked", 2), folded_point(seed)
     found = module.solve(**point, tol=1e-7)
     assert found.converged

@@ -143,7 +143,7 @@ def test_narrow_gaps_against_a_dense_hull(softmax, scale):
 
 
 @pytest.mark.parametrize(("regularisation", "digits"), [(1.0, 11), (0.5, 10), (0.2, 7)])
-def test_gaps_taken_off_or_folds_cut_out(softmax, regularisation, digits):
+def test_gaps_subtracted_or_folds_cut_out(softmax, regularisation, digits):
     """The signed integral less its gaps is that over the contact set."""
     found = softmax.solve(4.0, 2.0, 0.3, regularisation, regularisation, tol=1e-7)
     order = np.array(list(found.order_parameters.values()))
@@ -158,10 +158,10 @@ def test_gaps_taken_off_or_folds_cut_out(softmax, regularisation, digits):
     assert np.abs(signed.rates - cut.rates).max() > 10.0 * np.abs(less.rates - cut.rates).max()
 
 
-def test_ten_digits_where_folds_are_felt(softmax):
-    """Folds of 1e-10 taken off, against the folds cut out, whose rows share nothing with them but the bitangents."""
+def test_ten_digits_where_folds_matter(softmax):
+    """Folds of 1e-10 subtracted, against the folds cut out, whose rows share nothing with them but the bitangents."""
     found = softmax.solve(4.0, 2.0, 0.3, 1.0, 1.0, tol=1e-11)
-    assert "taken off" in found.method and found.error <= 1e-11
+    assert "subtracted" in found.method and found.error <= 1e-11
     task = softmax._Request((softmax.Setting(2.0, 0.3, NONE),), softmax.Problem(4.0, 1.0, 1.0), 1e-11)
     order = np.array(list(found.order_parameters.values()))
     cut = softmax._levels(softmax.mixed_ladder(task.settings, softmax._cut), order, task)
@@ -192,10 +192,10 @@ def test_the_replicon_has_no_tails(softmax, regularisation, replicon):
 
 
 def test_three_methods_agree_where_the_prox_folds(softmax):
-    """Folds taken off, global prox on Sobol nodes: the same risk within their errors; and theory.md's fold mass."""
+    """Folds subtracted, global prox on Sobol nodes: the same risk within their errors; and theory.md's fold mass."""
     arguments = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 0.1, "lambda_v": 0.1}
     cut = softmax.solve(**arguments, tol=1e-5)
-    assert "folds taken off" in cut.method
+    assert "folds subtracted" in cut.method
     assert cut.folded_mass == pytest.approx(4e-4, rel=0.1)
     assert cut.jump_weight == pytest.approx(0.0147, rel=0.1)
     task = softmax._Request((softmax.Setting(2.0, 0.3, NONE),), softmax.Problem(4.0, 0.1, 0.1), 1e-5)

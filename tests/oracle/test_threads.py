@@ -25,6 +25,8 @@ work = lambda: rc.validate("softmax", tokens=2, alpha=4.0, nu=2.0, noise=0.3, di
 """
 TIMED = """
 import json, time
+import scipy.linalg, scipy.optimize, scipy.special
+time.sleep(0.5)  # the pools that imports make spin for a while before they sleep
 work_of_others = lambda: time.process_time() - time.thread_time()
 before, main = work_of_others(), time.thread_time()
 work()

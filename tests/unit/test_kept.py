@@ -84,7 +84,7 @@ def test_jobs_are_made_one_at_a_time(monkeypatch):
     monkeypatch.setattr(experiment, "run_one", Interrupted(after=0))
     tracemalloc.start()
     with pytest.raises(KeyboardInterrupt):
-        setting = experiment.Setting(lengths(2), 1.0, 0.3, ())
+        setting = experiment.Ensemble(lengths(2), 1.0, 0.3, ())
         experiment.run(setting, None, (1.0, 1.0), None, None, (10, 20), 10**7)
     assert tracemalloc.get_traced_memory()[1] < 10**7
     tracemalloc.stop()
@@ -103,7 +103,7 @@ def test_a_torn_line_costs_itself_alone(tmp_path):
 def test_what_cannot_be_kept_is_no_reason_to_stop(monkeypatch, tmp_path):
     monkeypatch.setattr(experiment, "run_one", lambda *args, **options: experiment.Failure(*args[5:7], 1.0, 1))
     (tmp_path / "file").write_text("in the way of a folder")
-    setting = experiment.Setting(lengths(2), 1.0, 0.3, ())
+    setting = experiment.Ensemble(lengths(2), 1.0, 0.3, ())
     found = experiment.run(setting, None, (1.0, 1.0), None, None, (10,), 2, kept=Kept(tmp_path / "file" / "kept.jsonl"))
     assert len(found.failures) == 2
 

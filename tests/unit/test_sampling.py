@@ -14,7 +14,7 @@ from replicode.theory.errors import InputError, Refusal
 from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
 from replicode.validation.attention import objective, predictions
-from replicode.validation.experiment import Setting, streams
+from replicode.validation.experiment import Ensemble, streams
 from replicode.validation.sampling import Sampler, sphere_frame
 from replicode.validation.scores import ExtremeScores, GaussianScores, LocatedScores, OwnScores, scores_of
 
@@ -274,6 +274,6 @@ def test_given_teachers_are_kept():
 
 
 def test_a_setting_of_one_length_given_as_a_distribution_draws_the_same_data():
-    fixed, listed = (Setting.of(task("max"), lengths(n), 3.0, inf, 0.1) for n in (2, "2:1.0"))
+    fixed, listed = (Ensemble.of(task("max"), lengths(n), 3.0, inf, 0.1) for n in (2, "2:1.0"))
     a, b = (s.sampler(8, streams(0, 8, 0)[0]).draw(streams(0, 8, 0)[0]) for s in (fixed, listed))
     np.testing.assert_array_equal(a.batches[0].X, b.batches[0].X)

@@ -13,7 +13,7 @@ from scipy import special, stats
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
 from replicode.validation.attention import Centre, objective, predictions
-from replicode.validation.experiment import Experiment, Failure, Setting, report, run, run_one, streams
+from replicode.validation.experiment import Ensemble, Experiment, Failure, report, run, run_one, streams
 from replicode.validation.measure import QUANTITIES, Overlaps, measure
 from replicode.validation.methods import Adam, GradientDescent, Lbfgs, relative_gradient_norm
 from replicode.validation.sampling import Dataset, Sampler, sphere_frame
@@ -359,7 +359,7 @@ def test_the_overlaps_give_the_exact_test_risk_at_finite_dimension():
     assert abs(z) < stats.norm.isf(FALSE_ALARM / 2)
 
 
-SETTING = Setting(lengths(2), alpha=3.0, noise=0.5, scores=(GaussianScores(1.0),))
+SETTING = Ensemble(lengths(2), alpha=3.0, noise=0.5, scores=(GaussianScores(1.0),))
 
 
 def ones_run(dims, seeds, root_seed=0, **options):

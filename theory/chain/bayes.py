@@ -89,7 +89,7 @@ def _channel(system: BayesSystem) -> list[Step]:
     steps = [
         Step("the label's density in the gap d = y - w_z", sp.exp(system.label.log_density), density),
         Step(
-            "with the location told, qh_v/alpha is the average of the squared slope over the gap alone",
+            "with the location revealed, qh_v/alpha is the average of the squared slope over the gap alone",
             _gaussian(system.label.slope**2, GAP, sp.S.Zero, SPREAD),
             1 / SPREAD,
         ),
@@ -110,7 +110,7 @@ def _channel(system: BayesSystem) -> list[Step]:
 def _risk(system: BayesSystem) -> list[Step]:
     values = system.model.values
     q_v = values.q
-    told = system.revealed.V_v
+    revealed = system.revealed.V_v
     return [
         Step(
             "E (y - sum_l P_l w_z,l)^2 with E[sum P^2] = E[P_eps] = A (Nishimori) and E[y w_z] = E[w_z^2] = q_v",
@@ -118,8 +118,8 @@ def _risk(system: BayesSystem) -> list[Step]:
             system.risk,
         ),
         Step(
-            "the values with every location told: V_v is a fixed point of V = 1 - q(alpha/(V + noise^2))",
-            1 - system.update[q_v].subs(values.qh, ALPHA / (values.V + NOISE**2)).subs(values.V, told),
-            told,
+            "the values with every location revealed: V_v is a fixed point of V = 1 - q(alpha/(V + noise^2))",
+            1 - system.update[q_v].subs(values.qh, ALPHA / (values.V + NOISE**2)).subs(values.V, revealed),
+            revealed,
         ),
     ]

@@ -87,7 +87,7 @@ class LabelChannel:
 
 @dataclass(frozen=True)
 class Revealed:
-    """The values with every location told, which bounds what labels alone can tell: the fixed point V_v.
+    """The values with every location revealed, which bounds what labels alone can tell: the fixed point V_v.
 
     Without noise labels tell the location as V_v -> 0, and V_v falls by the factor `contraction` in every iteration.
     """
@@ -240,7 +240,7 @@ def _risk(law: FieldLaw) -> sp.Expr:
 
 
 def _revealed(update: dict[sp.Symbol, sp.Expr], label: LabelChannel, model: Model) -> Revealed:
-    """With the location told, qh_v = alpha E[slope^2] over the hidden token's gap alone."""
+    """With the location revealed, qh_v = alpha E[slope^2] over the hidden token's gap alone."""
     square = closed_form(label.slope**2, ((GAP, sp.S.Zero, SPREAD),))
     if square is None:
         raise AssertionError("a Gaussian average of a square")

@@ -16,7 +16,7 @@ from typing import TypeVar
 import sympy as sp
 
 from replicode.theory.derive.population import B
-from replicode.theory.gaussian.closed import Overlaps, closed_averages, hard_averages
+from replicode.theory.gaussian.closed import ScoreOverlaps, closed_averages, hard_averages
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.nodes import L
 from replicode.theory.language.task import Task
@@ -75,7 +75,7 @@ def closed_optimum(
 ) -> ClosedOptimum | None:
     """The closed form that agrees with the numerical optimum at m_k (q_k = m_k^2), None when none is found."""
     hard = nu == sp.oo
-    size = Overlaps.aligned(sp.Integer(1 if m_k >= 0 else -1) * _SIZE)
+    size = ScoreOverlaps.aligned(sp.Integer(1 if m_k >= 0 else -1) * _SIZE)
     found = hard_averages(act, setting, tokens, size) if hard else closed_averages(act, setting, size)
     gain = found.gain()
     if gain is None:

@@ -13,7 +13,7 @@ import sympy as sp
 
 from replicode.theory.budget import budget
 from replicode.theory.derive.saddle import Reduction, reductions
-from replicode.theory.gaussian.closed import ClosedAverages, Overlaps, closed_averages
+from replicode.theory.gaussian.closed import ClosedAverages, ScoreOverlaps, closed_averages
 from replicode.theory.gaussian.laws import FieldLaw
 from replicode.theory.language.activation import Activation, activation
 from replicode.theory.language.nodes import L
@@ -154,7 +154,7 @@ def derive_population(
     act, setting = activation(act), task(setting).at(law)
     for length in law.tokens if law else (None,):
         check_domain(act, length)
-    found = closed_averages(act, setting, Overlaps(model.scores.m, model.scores.q))
+    found = closed_averages(act, setting, ScoreOverlaps(model.scores.m, model.scores.q))
     if law is not None:
         found = ClosedAverages(over_lengths(found.A, A, law), over_lengths(found.B, B, law))
     risk = population_risk(setting, model)

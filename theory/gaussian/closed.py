@@ -26,16 +26,16 @@ _RESIDUAL = sp.Symbol("residual", positive=True)
 
 
 @dataclass(frozen=True)
-class Overlaps:
+class ScoreOverlaps:
     """m_k and q_k; with `aligned` q_k = m_k^2, so that the score is m_k times the teacher's."""
 
     m: sp.Expr = DEFAULT_MODEL.scores.m
     q: sp.Expr = DEFAULT_MODEL.scores.q
 
     @staticmethod
-    def aligned(m: sp.Expr) -> Overlaps:
+    def aligned(m: sp.Expr) -> ScoreOverlaps:
         """k = m k*."""
-        return Overlaps(m, m**2)
+        return ScoreOverlaps(m, m**2)
 
     def given_teacher(self) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
         """The law of x given chi*; its variance q - m^2 is a positive symbol until the average is done."""
@@ -51,7 +51,7 @@ class Overlaps:
         return None if expr is None else expr.subs(_RESIDUAL, self.q - self.m**2)
 
 
-_GENERAL = Overlaps()
+_GENERAL = ScoreOverlaps()
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class ClosedAverages:
         return None if self.A is None or self.B is None else self.A**2 / self.B
 
 
-def closed_averages(act: Activation, setting: Task, overlaps: Overlaps = _GENERAL) -> ClosedAverages:
+def closed_averages(act: Activation, setting: Task, overlaps: ScoreOverlaps = _GENERAL) -> ClosedAverages:
     """Both averages for any L and nu."""
     averages = weighted_averages(act, setting)
     if averages is None:
@@ -78,7 +78,7 @@ def closed_averages(act: Activation, setting: Task, overlaps: Overlaps = _GENERA
     return ClosedAverages(overlaps.restored(_ratio(over, under)), overlaps.restored(weighted))
 
 
-def hard_averages(act: Activation, setting: Task, tokens: int, overlaps: Overlaps = _GENERAL) -> ClosedAverages:
+def hard_averages(act: Activation, setting: Task, tokens: int, overlaps: ScoreOverlaps = _GENERAL) -> ClosedAverages:
     """Both averages in the limit nu -> infinity, at a given number of tokens."""
     sign = setting.hard_limit()
     products = weighted_averages(act, Task("uniform", sp.S.Zero))
@@ -94,12 +94,14 @@ def _ratio(over: sp.Expr | None, under: sp.Expr | None) -> sp.Expr | None:
     return None if over is None or under is None else over / under
 
 
-def _sum_of_products(products: Sequence[Product], averages: WeightedAverages, overlaps: Overlaps) -> sp.Expr | None:
+def _sum_of_products(
+    products: Sequence[Product], averages: WeightedAverages, overlaps: ScoreOverlaps
+) -> sp.Expr | None:
     terms = [_product(p, averages, overlaps) for p in products]
     return None if any(t is None for t in terms) else sp.Add(*terms)
 
 
-def _product(product: Product, averages: WeightedAverages, overlaps: Overlaps) -> sp.Expr | None:
+def _product(product: Product, averages: WeightedAverages, overlaps: ScoreOverlaps) -> sp.Expr | None:
     if product.powers:
         return None
     hidden, *others = product.functions
@@ -111,7 +113,7 @@ def _product(product: Product, averages: WeightedAverages, overlaps: Overlaps) -
     return product.coefficient * sp.Mul(*factors) * rest ** (L - len(factors))
 
 
-def _token_average(function: sp.Expr, law: tuple[sp.Expr, sp.Expr] | None, overlaps: Overlaps) -> sp.Expr | None:
+def _token_average(function: sp.Expr, law: tuple[sp.Expr, sp.Expr] | None, overlaps: ScoreOverlaps) -> sp.Expr | None:
     """The average over one token: over x alone where the teacher's score does not enter, else over both."""
     if CHI_STAR not in function.free_symbols:
         return closed_form(function, (overlaps.hidden(law),))
@@ -119,7 +121,7 @@ def _token_average(function: sp.Expr, law: tuple[sp.Expr, sp.Expr] | None, overl
     return None if inner is None else closed_form(inner, ((CHI_STAR, sp.S.Zero, sp.S.One),))
 
 
-def _hard_product(product: Product, sign: int, tokens: int, overlaps: Overlaps) -> sp.Expr | None:
+def _hard_product(product: Product, sign: int, tokens: int, overlaps: ScoreOverlaps) -> sp.Expr | None:
     """E[prod f_i 1(token 0 has the largest score)]: the others are averaged below a threshold, then it moves."""
     if product.powers:
         return None
@@ -138,7 +140,7 @@ def _hard_product(product: Product, sign: int, tokens: int, overlaps: Overlaps) 
     return None if found is None else coefficient * found
 
 
-def _given_teacher(function: sp.Expr, overlaps: Overlaps) -> sp.Expr | None:
+def _given_teacher(function: sp.Expr, overlaps: ScoreOverlaps) -> sp.Expr | None:
     return closed_form(function, (overlaps.given_teacher(),))
 
 
