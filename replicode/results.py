@@ -14,8 +14,10 @@ from typing import Any, ClassVar, Self
 
 from replicode import __version__
 from replicode.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
+from replicode.uncertain import written
 
 _LAST = ("warnings", "asked", "version")
+_UNREAD = ("asked", "version", "errors", "bayes_error")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -36,9 +38,15 @@ class Result:
         """The fields as plain dicts, lists and numbers, ready for JSON; what was asked comes last."""
         return {name: plain(value) for name, value in self._fields().items()}
 
+    def bounds(self) -> Mapping[str, float | None]:
+        """The errors of its numbers, by name."""
+        return {}
+
     def shown(self) -> dict[str, Any]:
-        """What people read: the result without what they have just typed."""
-        return {name: value for name, value in self.to_dict().items() if name not in ("asked", "version")}
+        """What people read: the result without what they have just typed, every number to its error."""
+        bounds = self.bounds()
+        found = {name: value for name, value in self.to_dict().items() if name not in _UNREAD}
+        return written(found, bounds) if bounds else found
 
     def _fields(self) -> dict[str, Any]:
         own = [f.name for f in fields(self) if f.name not in _LAST]
@@ -119,8 +127,15 @@ class Solution(Result):
         """The fields ready for JSON; beyond what a float holds, numbers are text with no digit that is not known."""
         return self._told(FLOAT_DIGITS)
 
+    def bounds(self) -> Mapping[str, float | None]:
+        """The errors of its numbers, by name."""
+        risks = {"test_risk": self.error, "excess_risk": self.error, "bayes_risk": self.bayes_error}
+        return {**self.errors, **risks}
+
     def shown(self) -> dict[str, Any]:
-        """What people read; text as soon as there are more digits than double precision is good for."""
+        """What people read; beyond double precision the digits that are known, with the errors beside them."""
+        if (self.asked.get("digits") or 0) <= DOUBLE_DIGITS:
+            return super().shown()
         return {name: value for name, value in self._told(DOUBLE_DIGITS).items() if name not in ("asked", "version")}
 
     def _told(self, most: int) -> dict[str, Any]:
