@@ -106,6 +106,9 @@ class Solution(Result):
     bayes_risk: float | None
     bayes_error: float | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
+    derivatives: Mapping[str, Mapping[str, float]] | None = None
+    derivative_errors: Mapping[str, Mapping[str, float]] | None = None
+    derivative_methods: Mapping[str, str] | None = None
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -121,7 +124,15 @@ class Solution(Result):
 
     def shown(self) -> dict[str, Any]:
         """What people read; text as soon as there are more digits than double precision is good for."""
-        return {name: value for name, value in self._told(DOUBLE_DIGITS).items() if name not in ("asked", "version")}
+        found = {name: value for name, value in self._told(DOUBLE_DIGITS).items() if name not in ("asked", "version")}
+        rest = {name: value for name, value in found.items() if not name.startswith("derivative")}
+        return rest | self._risk_slopes()
+
+    def _risk_slopes(self) -> dict[str, Any]:
+        """Of the derivatives those of the test risk, each with its error; the JSON has all."""
+        slopes, errors = self.derivatives or {}, self.derivative_errors or {}
+        rows = {name: f"{s['test_risk']:.10g} +- {errors[name]['test_risk']:.1g}" for name, s in slopes.items()}
+        return {"d test_risk / d": rows} if rows else {}
 
     def _told(self, most: int) -> dict[str, Any]:
         found, digits = super().to_dict(), self.asked.get("digits") or 0
