@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from replicode import __version__
 from replicode.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
-from replicode.uncertain import written
+from replicode.uncertain import with_error, written
 
 _LAST = ("warnings", "asked", "version")
 _UNREAD = ("asked", "version", "errors", "bayes_error")
@@ -114,6 +114,9 @@ class Solution(Result):
     bayes_risk: float | None
     bayes_error: float | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
+    derivatives: Mapping[str, Mapping[str, float]] | None = None
+    derivative_errors: Mapping[str, Mapping[str, float]] | None = None
+    derivative_methods: Mapping[str, str] | None = None
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -135,8 +138,16 @@ class Solution(Result):
     def shown(self) -> dict[str, Any]:
         """What people read; beyond double precision the digits that are known, with the errors beside them."""
         if (self.asked.get("digits") or 0) <= DOUBLE_DIGITS:
-            return super().shown()
-        return {name: value for name, value in self._told(DOUBLE_DIGITS).items() if name not in ("asked", "version")}
+            found = super().shown()
+        else:
+            found = {n: value for n, value in self._told(DOUBLE_DIGITS).items() if n not in ("asked", "version")}
+        return {n: value for n, value in found.items() if not n.startswith("derivative")} | self._risk_slopes()
+
+    def _risk_slopes(self) -> dict[str, Any]:
+        """Of the derivatives those of the test risk, each to its error; the JSON has all."""
+        slopes, errors = self.derivatives or {}, self.derivative_errors or {}
+        rows = {name: with_error(s["test_risk"], errors[name]["test_risk"]) for name, s in slopes.items()}
+        return {"d test_risk / d": rows} if rows else {}
 
     def _told(self, most: int) -> dict[str, Any]:
         found, digits = super().to_dict(), self.asked.get("digits") or 0

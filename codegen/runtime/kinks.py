@@ -355,7 +355,7 @@ def kinked_state(start: Array, request: _Request) -> _State:
     settled = np.isfinite(errors[0]) and last.residual <= max(KINK_SETTLED, 0.3 * float(numbers[0]))
     method = f"prox between kinks, {SCRAMBLES} x Sobol of {2**log2} nodes in {request.dimensions} dimensions"
     last = last._replace(averages=last.averages._replace(folded_mass=np.nan))
-    return _State(last, iterations, bool(settled), float(errors[0]), errors[1:], [ensemble], method)
+    return _State(last, iterations, bool(settled), float(errors[0]), errors[1:], [ensemble], method, on=[ensemble])
 
 
 def _newton(channel: Channel, now: Evaluation, near: Linearised, request: _Request) -> tuple[Evaluation, int]:
