@@ -16,6 +16,7 @@ from replicode import __version__
 from replicode.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
 
 _LAST = ("warnings", "asked", "version")
+_STRUCTURED = ("norm2_k", "norm2_v", "effective_rank")  # reported with a spectrum alone
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -106,6 +107,9 @@ class Solution(Result):
     bayes_risk: float | None
     bayes_error: float | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
+    norm2_k: float | None = None
+    norm2_v: float | None = None
+    effective_rank: float | None = None
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -125,6 +129,7 @@ class Solution(Result):
 
     def _told(self, most: int) -> dict[str, Any]:
         found, digits = super().to_dict(), self.asked.get("digits") or 0
+        found = {name: value for name, value in found.items() if name not in _STRUCTURED or value is not None}
         if digits <= most:
             return found
         from replicode.precise import as_texts

@@ -94,6 +94,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "k_vstar": (r"(k\!\cdot\!v^{*})", "cross overlap k.v*/D"),
     "v_kstar": (r"(v\!\cdot\!k^{*})", "cross overlap v.k*/D"),
     "k_v": (r"(k\!\cdot\!v)", "cross overlap k.v/D"),
+    "mean_i": (r"{\rm mean}_i", "mean over the coordinates of the tokens' covariance"),
     "t_y": (r"t_{y}", "exponent of the label in the test function exp(t.w)"),
 }
 _BLOCK = {"k": "the scores' weights k", "v": "the values' weights v"}
@@ -177,6 +178,27 @@ def _staged(name: str, number: str) -> tuple[str, str]:
     return rf"{{\rm {name}}}_{{{number}}}", "token sum, scalar or token vector, defined beside the Jacobian of the prox"
 
 
+_COORDINATE = {
+    "s": ("s_{%s}", "eigenvalue of the tokens' covariance, coordinate "),
+    "p": ("p_{%s}", "weight of the penalty, one unless given, coordinate "),
+}
+
+
+def _coordinate(name: str, number: str) -> tuple[str, str]:
+    shown, words = _COORDINATE[name]
+    return shown % number, words + number
+
+
+def _teacher_square(block: str, number: str) -> tuple[str, str]:
+    words = f"square of the teacher's whitened weight, D t_i, for {_BLOCK[block]}, coordinate {number}"
+    return f"c^{{{block}}}_{{{number}}}", words
+
+
+def _spectral(name: str, block: str) -> tuple[str, str]:
+    words = {"tau": "mean of s_i/(lambda p_i + Vh s_i)", "kappa": "the same mean weighed by the teacher, c_i"}
+    return rf"\{name}_{{{block}}}", f"{words[name]}, for {_BLOCK[block]}"
+
+
 _PATTERNS = (
     (re.compile(r"diff\((F_\d+), (.+)\)"), _rate),
     (re.compile(r"([FPT])_(\d+)"), _abbreviation),
@@ -185,6 +207,9 @@ _PATTERNS = (
     (re.compile(r"(w_chi|sigma|A_L|B_L|x|w|z|H|C|E)_(\d+)"), _numbered),
     (re.compile(r"([wGt])_(chi|z)_(eps|l)"), _field),
     (re.compile(r"(theta|s)_([0ab])"), _source),
+    (re.compile(r"([sp])_(\d+|i)"), _coordinate),
+    (re.compile(r"c_([kv])_(\d+|i)"), _teacher_square),
+    (re.compile(r"(tau|kappa)_([kv])"), _spectral),
     (re.compile(r"avg_(.+)"), _averaged),
 )
 
@@ -275,7 +300,7 @@ class _Tex(LatexPrinter):
         name = expr.func.__name__
         if name == "EM":
             return self._print_EM(expr, exp)
-        if name.startswith("G_"):
+        if name.startswith(("G_", "tau_", "kappa_")):
             return tex(name) + (f"^{{{exp}}}" if exp else "")
         return str(super()._print_Function(expr, exp))
 

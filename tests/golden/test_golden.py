@@ -16,6 +16,7 @@ from replicode.codegen.compiler import generate
 from replicode.theory.language.activation import register, registered
 from replicode.theory.derive.bayes import derive_bayes
 from replicode.theory.derive.saddle import derive
+from replicode.theory.model import STRUCTURED_MODEL
 
 GOLDEN = Path(__file__).parent
 RUNTIME_STARTS = ("\n# What belongs to one number of tokens", "\n# Quadrature nodes", "\n# Checks of the arguments")
@@ -25,14 +26,15 @@ CASES = {
     "relu_2.txt": ("relu", 2),
     "max_2.txt": ("softmax", 2, "max"),
     "lengths.txt": ("linear", "1:0.25,2:0.75"),
+    "structured_2.txt": ("softmax", 2, "spiked", STRUCTURED_MODEL),
     "bayes_spiked_2.txt": ("spiked", 2, None),
     "bayes_max_2.txt": ("max", 2, None),
 }
 
 
-def _source(text, tokens, task="spiked"):
+def _source(text, tokens, task="spiked", model=None):
     """Without a task the text is one, of the Bayes-optimal level."""
-    return generate(derive(text, task, tokens) if task else derive_bayes(text, tokens)).source
+    return generate(derive(text, task, tokens, model) if task else derive_bayes(text, tokens)).source
 
 
 @pytest.fixture(scope="module")
