@@ -13,12 +13,14 @@ from replicode.cache import cached
 from replicode.content import model_content, task_content
 from replicode.modules import call, module_for
 from replicode.results import Solution
+from replicode.spectrum import structured, token_spectrum
 from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
+    from replicode.spectrum import SpectrumLike
     from replicode.theory.language.activation import ActivationLike
     from replicode.theory.language.task import Task
     from replicode.theory.model import Model
@@ -44,6 +46,8 @@ def solve(
     bayes: bool = True,
     derivatives: bool = False,
     model: Model | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Solution:
@@ -53,6 +57,8 @@ def solve(
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
     `derivatives=True` adds those of every quantity in every parameter, with their errors.
     `model` says what is learned where that is not the default, a square loss on noisy values of the hidden token.
+    With a `spectrum` the tokens are structured: power:A:D, a file, or an array of eigenvalues, with a `teacher`;
+    the overlaps then are in the metric of the covariance, and there is no bayes_risk.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
     tolerance = None if digits is None else check_digits(digits, MOST_DIGITS)
@@ -65,17 +71,30 @@ def solve(
     }
     if derivatives and wanted is not None and wanted > DOUBLE_DIGITS:
         raise InputError("digits", digits, f"at most {DOUBLE_DIGITS} where derivatives are asked for")
+    law_of_tokens = token_spectrum(spectrum, teacher)
+    model = structured(model, law_of_tokens)
+    if law_of_tokens is not None:
+        check_structured(wanted)
     module, values = module_for(act, task, law, backend, given_parameters(parameters, more), model)
+    data = {} if law_of_tokens is None else {"spectrum": law_of_tokens.argument}
     if wanted is not None and wanted > DOUBLE_DIGITS:
         from replicode.precise import precise_solution
 
         fields = precise_solution((act, task, law, model), module, at, init, values, wanted)
     else:
-        fields = call(module, "solve", **at, init=init, tol=tolerance, derivatives=derivatives, **values)._asdict()
-    solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options))
-    if not bayes or _slow_bayes(module):
+        more_asked = {"derivatives": derivatives, **data}
+        fields = call(module, "solve", **at, init=init, tol=tolerance, **more_asked, **values)._asdict()
+    question = {} if law_of_tokens is None else law_of_tokens.question()
+    solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options, **question))
+    if law_of_tokens is not None or not bayes or _slow_bayes(module):
         return solution
     return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"], model))
+
+
+def check_structured(digits: int | None) -> None:
+    """What is not there for structured tokens is refused with the reason."""
+    if digits is not None and digits > DOUBLE_DIGITS:
+        raise Refusal(f"digits: {digits} of them with a spectrum; its means over coordinates are in double precision")
 
 
 def _slow_bayes(module: ModuleType) -> bool:
