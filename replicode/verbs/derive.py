@@ -10,6 +10,7 @@ from replicode.arguments import one_of
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import activation_content, task_content
+from replicode.kinds import ActivationLike, BayesSystem, Model, SaddleSystem, Task
 from replicode.theory.budget import budget
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths, Tokens, lengths
@@ -17,11 +18,6 @@ from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
     from replicode.present import Derivation
-    from replicode.theory.derive.bayes import BayesSystem
-    from replicode.theory.derive.saddle import SaddleSystem
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
 
 LEVELS = ("rs", "population", "bayes", "stability")
 GENERATED = ("rs", "bayes")

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from replicode.arguments import INITS, check_digits, one_of, point
 from replicode.asked import asked
 from replicode.cache import lines_file
+from replicode.kinds import ActivationLike, Model, Task
 from replicode.modules import module_for
 from replicode.results import Report
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters, whole_number
 from replicode.verbs.solve import solve
-
-if TYPE_CHECKING:
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
 
 LEAST_DIM, LEAST_SEEDS = 40, 2
 
