@@ -26,7 +26,10 @@ _HOMES = {
     "Solution": "replicode.results",
     "generate": "replicode.codegen.compiler",
     "figure": "replicode.figures",
-    **{verb: f"replicode.verbs.{verb}" for verb in ("derive", "check", "population", "bayes", "solve", "validate")},
+    **{
+        verb: f"replicode.verbs.{verb}"
+        for verb in ("derive", "check", "population", "bayes", "solve", "sweep", "validate")
+    },
 }
 __all__ = sorted([*_HOMES, "__version__"])
 
@@ -48,6 +51,7 @@ if _TYPE_CHECKING:
     from replicode.verbs.derive import derive as derive
     from replicode.verbs.population import population as population
     from replicode.verbs.solve import solve as solve
+    from replicode.verbs.sweep import sweep as sweep
     from replicode.verbs.validate import validate as validate
 
 

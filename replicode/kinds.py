@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from replicode.theory.derive.bayes import BayesSystem as BayesSystem
+    from replicode.theory.derive.dynamics import DynamicsSystem as DynamicsSystem
     from replicode.theory.derive.saddle import SaddleSystem as SaddleSystem
     from replicode.theory.language.activation import ActivationLike as ActivationLike
     from replicode.theory.language.task import Task as Task
@@ -15,6 +16,7 @@ else:
 
     _HOMES = {
         "BayesSystem": "derive.bayes",
+        "DynamicsSystem": "derive.dynamics",
         "SaddleSystem": "derive.saddle",
         "ActivationLike": "language.activation",
         "Task": "language.task",

@@ -352,7 +352,7 @@ def kinked_state(start: Array, request: _Request) -> _State:
     method = f"prox between kinks, {SCRAMBLES} x Sobol of {2**log2} nodes in {request.dimensions} dimensions"
     last = last._replace(averages=last.averages._replace(folded_mass=np.nan))
     known = settled and bool(np.isfinite(errors[0]))
-    return _State(last, iterations, known, float(errors[0]), errors[1:], [ensemble], method)
+    return _State(last, iterations, known, float(errors[0]), errors[1:], [ensemble], method, on=[ensemble])
 
 
 def _settled_at_kinks(

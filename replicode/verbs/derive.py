@@ -10,7 +10,7 @@ from replicode.arguments import one_of
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import activation_content, task_content
-from replicode.kinds import ActivationLike, BayesSystem, Model, SaddleSystem, Task
+from replicode.kinds import ActivationLike, BayesSystem, DynamicsSystem, Model, SaddleSystem, Task
 from replicode.theory.budget import budget
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths, Tokens, lengths
@@ -19,8 +19,8 @@ from replicode.theory.limits import given_parameters
 if TYPE_CHECKING:
     from replicode.present import Derivation
 
-LEVELS = ("rs", "population", "bayes", "stability")
-GENERATED = ("rs", "bayes")
+LEVELS = ("rs", "population", "bayes", "stability", "dynamics")
+GENERATED = ("rs", "bayes", "dynamics")
 
 
 @overload
@@ -46,7 +46,7 @@ def derive(
     *,
     level: str,
     **more: float,
-) -> SaddleSystem | BayesSystem: ...
+) -> SaddleSystem | BayesSystem | DynamicsSystem: ...
 
 
 def derive(
@@ -58,10 +58,11 @@ def derive(
     *,
     level: str = "rs",
     **more: float,
-) -> SaddleSystem | BayesSystem:
+) -> SaddleSystem | BayesSystem | DynamicsSystem:
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution.
 
-    Level bayes is the Bayes-optimal system of the task, to which no activation matters.
+    Level bayes is the Bayes-optimal system of the task, to which no activation matters; level dynamics has the
+    equations of one-pass SGD.
     """
     law = None if tokens is None else lengths(tokens)
     if one_of("level", level, GENERATED) == "bayes":
@@ -71,7 +72,12 @@ def derive(
     from replicode.theory.derive.saddle import derive as derive_system
     from replicode.theory.language.activation import activation
 
-    return derive_system(activation(named(act), given_parameters(parameters, more)), task, law, model)
+    of = activation(named(act), given_parameters(parameters, more))
+    if level == "dynamics":
+        from replicode.theory.derive.dynamics import derive_dynamics
+
+        return derive_dynamics(of, task, law, model)
+    return derive_system(of, task, law, model)
 
 
 def named(act: ActivationLike | None) -> ActivationLike:
@@ -120,6 +126,7 @@ def _derivation(
     """The derivation of one level."""
     from replicode import present
     from replicode.theory.derive.bayes import derive_bayes
+    from replicode.theory.derive.dynamics import derive_dynamics
     from replicode.theory.derive.population import derive_population
     from replicode.theory.derive.saddle import derive as derive_system
     from replicode.theory.derive.stability import derive_stability
@@ -130,6 +137,8 @@ def _derivation(
     act = activation(of, given)
     if level == "population":
         return present.population_derivation(derive_population(act, task, law))
+    if level == "dynamics":
+        return present.dynamics_derivation(derive_dynamics(act, task, law))
     system = derive_system(act, task, law)
     return (
         present.stability_derivation(derive_stability(system)) if level == "stability" else present.derivation(system)

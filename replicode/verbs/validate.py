@@ -32,17 +32,22 @@ def validate(
     init: str = "informed",
     dim: int = 400,
     seeds: int = 40,
+    root_seed: int = 0,
     progress: Callable[[int, int, str], None] | None = None,
     model: Model | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Report:
-    """Train attention at D/4, D/2 and D, extrapolate in 1/D and compare all seven quantities with the theory."""
+    """Train attention at D/4, D/2 and D, extrapolate in 1/D and compare all seven quantities with the theory.
+
+    Trainings with another `root_seed` draw other random numbers.
+    """
     if digits is not None:
         check_digits(digits)
     at: dict[str, Any] = point(alpha, nu, noise, lambda_k, lambda_v)
     options = {"digits": None if digits is None else int(digits), "init": one_of("init", init, INITS)}
     dim, seeds = whole_number("dim", dim, LEAST_DIM), whole_number("seeds", seeds, LEAST_SEEDS)
+    root_seed = whole_number("root_seed", root_seed, 0)
     given, law = given_parameters(parameters, more), lengths(tokens)
     import numpy as np
 
@@ -68,6 +73,7 @@ def validate(
         attention.risk,
         (dim // 4, dim // 2, dim),
         seeds,
+        root_seed,
         progress=progress,
         controls=controls_of(attention),
         kept=Kept(lines_file("trained", *content)),
@@ -78,5 +84,5 @@ def validate(
     found: dict[str, Any] = report(theory, experiment, {q: errors[q] for q in QUANTITIES})
     found["dims"] = tuple(found["dims"])
     found["warnings"] = (*solution.warnings, *found["warnings"])
-    question = asked(act, task, law, values, model, **at, **options, dim=dim, seeds=seeds)
+    question = asked(act, task, law, values, model, **at, **options, dim=dim, seeds=seeds, root_seed=root_seed)
     return Report(**found, bayes_risk=solution.bayes_risk, asked=question)
