@@ -132,7 +132,7 @@ def run(
         if outcome is None:
             args = (setting, token_map, lambdas, start, risk, dim, seed, root_seed)
             outcome = run_one(*args, tolerance=tolerance, controls=controls)
-            with suppress(OSError):  # what can not be kept is no reason to stop
+            with suppress(InputError):  # what can not be kept is no reason to stop
                 kept.put(key, asdict(outcome) if isinstance(outcome, Failure) else dict(outcome))
         if isinstance(outcome, Failure):
             failures.append(outcome)

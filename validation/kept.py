@@ -9,6 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from replicode.codegen.writing import unwritable
+
 
 class Kept:
     """Payloads by key in a file of JSON lines; the last line of a key counts, a torn line does not."""
@@ -21,8 +23,8 @@ class Kept:
         for line in text.splitlines():
             try:
                 entry = json.loads(line)
-                self.known[entry["key"]] = entry["payload"]
-            except (ValueError, KeyError, TypeError, RecursionError):
+                self.known[entry.pop("key")] = entry.get("payload", entry)  # older lines have no payload of their own
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue
 
     def get(self, key: Mapping[str, object]) -> Any:
@@ -30,13 +32,17 @@ class Kept:
         return self.known.get(json.dumps(key, sort_keys=True))
 
     def put(self, key: Mapping[str, object], payload: Any) -> Any:
-        """Keep a payload, on disk too if there is a file."""
+        """Keep a payload, on disk too if there is a file; an InputError where that cannot be written."""
         text = json.dumps(key, sort_keys=True)
         self.known[text] = payload
         if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as stream:
-                stream.write("\n" * self.torn + json.dumps({"key": text, "payload": payload}) + "\n")
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with self.path.open("a", encoding="utf-8") as stream:
+                    stream.write("\n" * self.torn + json.dumps({"key": text, "payload": payload}) + "\n")
+            except OSError as problem:
+                self.torn = True
+                raise unwritable("output", self.path, "file", problem) from None
             self.torn = False
         return payload
 

@@ -10,7 +10,6 @@ dependence.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from replicode.codegen.compiler import generate
 from replicode.codegen.threads import one_thread
 from replicode.theory.derive.saddle import derive
 from replicode.validation.experiment import streams
+from replicode.validation.kept import Kept
 from replicode.validation.measure import QUANTITIES, measure
 from replicode.validation.module import GeneratedAttention
 from replicode.validation.sampling import Dataset
@@ -69,9 +69,9 @@ class Point:
         d = self.data
         return f"{self.activation}, {d.task}, nu = {d.nu:g}, alpha = {d.alpha:g}"
 
-    def key(self, **more: object) -> str:
+    def key(self, **more: object) -> dict[str, object]:
         """What a line of the records is looked up by."""
-        return json.dumps({**asdict(self), **more}, sort_keys=True)
+        return {**asdict(self), **more}
 
     def attention(self) -> GeneratedAttention:
         """The generated activation at this signal and noise."""
@@ -92,37 +92,14 @@ def _module(activation: str, task: str, tokens: int) -> ModuleType:
     return generate(derive(activation, task, tokens)).load()
 
 
-class Records:
-    """JSON lines by key. A line cut short by an interruption is passed over; of equal keys the last one counts."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.lines: dict[str, dict[str, Any]] = {}
-        if path.exists():
-            for line in path.read_text().splitlines():
-                try:
-                    entry = json.loads(line)
-                except json.JSONDecodeError:
-                    continue
-                self.lines[entry["key"]] = entry
-
-    def add(self, key: str, entry: Mapping[str, object]) -> None:
-        """Append one line."""
-        self.lines[key] = {"key": key, **entry}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        cut_short = self.path.exists() and not self.path.read_bytes().endswith(b"\n") and self.path.stat().st_size > 0
-        with self.path.open("a") as file:
-            file.write("\n" * cut_short + json.dumps(self.lines[key]) + "\n")
-
-
 def solved(points: Iterable[Point], folder: Path) -> dict[str, dict[str, Any]]:
     """The theory at every point by name, solved where the records do not have it for the same generated module."""
-    records = Records(folder / "theory.jsonl")
+    records = Kept(folder / "theory.jsonl")
     found = {}
     for point in points:
         module, data = point.attention().module, point.data
         key = point.key(signature=module.METADATA["signature"], tolerance=TOLERANCE)
-        if key not in records.lines:
+        if (entry := records.get(key)) is None:
             begin = time.perf_counter()
             ridge = {"lambda_k": point.lambda_k, "lambda_v": point.lambda_v}
             solution = module.solve(data.alpha, data.nu, data.noise, **ridge, tol=TOLERANCE)
@@ -130,9 +107,9 @@ def solved(points: Iterable[Point], folder: Path) -> dict[str, dict[str, Any]]:
             kept = ("error", "converged", "rs_stable", "replicon", "jump_weight")
             entry = {name: fields[name] for name in (*QUANTITIES, *kept)} | {"warnings": list(solution.warnings)}
             entry["errors"] = {**solution.errors, "test_risk": solution.error}
-            records.add(key, {**entry, "seconds": time.perf_counter() - begin})
-            _say(f"solved {point.name}: {records.lines[key]['seconds']:.0f} s")
-        found[point.name] = records.lines[key]
+            records.put(key, entry | {"seconds": time.perf_counter() - begin})
+            _say(f"solved {point.name}: {time.perf_counter() - begin:.0f} s")
+        found[point.name] = records.get(key)
     return found
 
 
@@ -140,21 +117,21 @@ def trained(
     points: Sequence[Point], folder: Path, size: float, seeds: int, part: tuple[int, int] = (1, 1)
 ) -> dict[str, list[dict[str, Any]]]:
     """The records of every training by the point's name, those missing done now (`part` i of n: every n-th of them)."""
-    records = Records(folder / "trained.jsonl")
+    records = Kept(folder / "trained.jsonl")
     laws = dict.fromkeys(point.data for point in points)
     draws = [(data, data.dim(size), seed) for seed in range(seeds) for data in laws]
     for data, dim, seed in draws[part[0] - 1 :: part[1]]:
         here = [point for point in points if point.data == data]
-        missing = [point for point in here if point.key(**_run(dim, seed)) not in records.lines]
+        missing = [point for point in here if records.get(point.key(**_run(dim, seed))) is None]
         if missing:
             begin = time.perf_counter()
             dataset = _drawn(missing[0], dim, seed)
             _say(f"drew N = {dataset.samples}, D = {dim}, seed {seed}: {time.perf_counter() - begin:.0f} s")
         for point in missing:
-            records.add(point.key(**_run(dim, seed)), entry := _one(point, dataset, dim, seed))
+            entry = records.put(point.key(**_run(dim, seed)), _one(point, dataset, dim, seed))
             _say(f"trained {point.name}, seed {seed}: {entry['seconds']:.0f} s, {entry['iterations']} iterations")
     keys = {p.name: [p.key(**_run(p.data.dim(size), seed)) for seed in range(seeds)] for p in points}
-    return {name: [records.lines[key] for key in here if key in records.lines] for name, here in keys.items()}
+    return {name: [e for key in here if (e := records.get(key)) is not None] for name, here in keys.items()}
 
 
 def _run(dim: int, seed: int) -> dict[str, int]:

@@ -10,7 +10,8 @@ from replicode.arguments import one_of
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import activation_content, model_content, task_content
-from replicode.spectrum import NO_BAYES, structured, token_spectrum
+from replicode.kinds import ActivationLike, BayesSystem, DynamicsSystem, Model, SaddleSystem, Task
+from replicode.spectrum import NO_BAYES, SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import budget
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
@@ -18,13 +19,6 @@ from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
     from replicode.present import Derivation
-    from replicode.spectrum import SpectrumLike
-    from replicode.theory.derive.bayes import BayesSystem
-    from replicode.theory.derive.dynamics import DynamicsSystem
-    from replicode.theory.derive.saddle import SaddleSystem
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
 
 LEVELS = ("rs", "population", "bayes", "stability", "dynamics")
 GENERATED = ("rs", "bayes", "dynamics")

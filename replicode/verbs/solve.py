@@ -5,25 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, check_digits, one_of, point
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import model_content, task_content
+from replicode.kinds import ActivationLike, Model, Task
 from replicode.modules import call, module_for
 from replicode.results import Solution
-from replicode.spectrum import structured, token_spectrum
+from replicode.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters
-
-if TYPE_CHECKING:
-    from replicode.spectrum import SpectrumLike
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
 
 BAYES_DIGITS = 6
 BAYES_WORST = 1e-3

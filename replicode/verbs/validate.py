@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 from replicode.arguments import INITS, check_digits, one_of, point
 from replicode.asked import asked
 from replicode.cache import lines_file
+from replicode.kinds import ActivationLike, Model, Task
 from replicode.modules import module_for
 from replicode.results import Report
-from replicode.spectrum import TokenSpectrum, structured, token_spectrum
+from replicode.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters, whole_number
 from replicode.verbs.solve import solve
 
 if TYPE_CHECKING:
-    from replicode.spectrum import SpectrumLike
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
     from replicode.validation.spectrum import Coordinates
 
 LEAST_DIM, LEAST_SEEDS = 40, 2

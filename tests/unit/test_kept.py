@@ -1,6 +1,9 @@
 """Trainings that are done are kept, and trainings that no machine can do are refused before any is begun."""
 
+import errno
+import json
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,6 +101,33 @@ def test_a_torn_line_costs_itself_alone(tmp_path):
     Kept(path).put({"seed": 2}, 2.0)
     again = Kept(path)
     assert again.get({"seed": 1}) == 1.0 and again.get({"seed": 2}) == 2.0
+
+
+def test_the_last_line_of_a_key_counts_and_older_lines_are_read(tmp_path):
+    path = tmp_path / "new" / "records.jsonl"
+    for value in (1, 2):
+        Kept(path).put({"seed": 1}, {"value": value})
+    with path.open("a") as file:
+        file.write(json.dumps({"key": json.dumps({"seed": 2}), "value": 3}) + "\n")
+    assert Kept(path).get({"seed": 1}) == {"value": 2} and Kept(path).get({"seed": 2}) == {"value": 3}
+
+
+def test_a_full_disk_is_told_and_what_was_kept_stays(monkeypatch, tmp_path):
+    path, opened = tmp_path / "trained.jsonl", Path.open
+    kept = Kept(path)
+    kept.put({"seed": 1}, 1.0)
+
+    def full(*_, **__):
+        with opened(path, "a") as file:
+            file.write('{"key": "cut sho')
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(InputError, match=r"trained\.jsonl.*No space left on device"):
+        kept.put({"seed": 2}, 2.0)
+    monkeypatch.undo()
+    kept.put({"seed": 3}, 3.0)
+    assert [Kept(path).get({"seed": s}) for s in (1, 2, 3)] == [1.0, None, 3.0]
 
 
 def test_what_cannot_be_kept_is_no_reason_to_stop(monkeypatch, tmp_path):

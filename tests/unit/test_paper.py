@@ -10,7 +10,7 @@ import pytest
 
 import replicode.validation.paper as paper
 from replicode.modules import module_for
-from replicode.validation.paper import PAPER, Data, Point, Records, table, trained
+from replicode.validation.paper import PAPER, Data, Point, table, trained
 
 MORE, FEWER = Data("spiked", 2, 4.0, 4.0, 0.3), Data("spiked", 2, 4.0, 3.0, 0.3)
 POINTS = (Point("softmax", MORE, 2.0, 2.0), Point("linear", MORE, 2.0, 2.0), Point("softmax", FEWER, 2.0, 2.0))
@@ -89,10 +89,3 @@ def test_the_table_names_every_point_and_the_verdict(tmp_path, counted):
     path = tmp_path / "theory.jsonl"
     path.write_text(path.read_text().replace('"test_risk": 0', '"test_risk": 9'))
     assert "Verdict: disagrees" in table(POINTS[:2], tmp_path, 160, 3)
-
-
-def test_records_keep_the_last_line_of_a_key(tmp_path):
-    path = tmp_path / "new" / "records.jsonl"
-    for value in (1, 2):
-        Records(path).add("a", {"value": value})
-    assert Records(path).lines == {"a": {"key": "a", "value": 2}}
