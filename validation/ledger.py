@@ -12,7 +12,7 @@ import json
 import os
 import sqlite3
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -94,6 +94,11 @@ class Ledger:
         with self._told():
             self._rows.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?)", row)
         return payload
+
+    def once(self, key: Key, build: Callable[[], Any]) -> Any:
+        """The payload of this key, built and kept where there is none."""
+        found = self.get(key)
+        return self.put(key, build()) if found is None else found
 
     @contextmanager
     def alone(self) -> Iterator[None]:
