@@ -49,10 +49,15 @@ class Ledger:
 
     def __init__(self, path: str | Path | None) -> None:
         self.path = None if path is None else Path(os.path.realpath(path))
+        where: dict[str, Any] = {"timeout": WAIT, "isolation_level": None, "check_same_thread": False}
         with self._told():
-            self._rows = sqlite3.connect(self.path or ":memory:", timeout=WAIT, isolation_level=None)
+            self._rows = sqlite3.connect(self.path or ":memory:", **where)
             self._close = weakref.finalize(self, self._rows.close)
-            self._prepare()
+            try:
+                self._prepare()
+            except BaseException:
+                self.close()
+                raise
 
     def __enter__(self) -> Ledger:
         return self

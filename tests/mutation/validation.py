@@ -353,8 +353,8 @@ KEPT = [
     Mutant(
         "rows of a ledger not committed one by one",
         "validation/ledger.py",
-        "timeout=WAIT, isolation_level=None",
-        "timeout=WAIT",
+        '"isolation_level": None',
+        '"isolation_level": "DEFERRED"',
         checks("unit/test_ledger", "rows_come_back_and_the_last_of_a_key_counts"),
     ),
     Mutant(
