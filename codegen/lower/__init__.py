@@ -2,11 +2,12 @@
 
 Of the replica-symmetric level `kernels` has the per-sample programs, `equations` the functions of order parameters,
 fields and overlaps, `module` puts them together and says which parts of the run-time a system needs; `bayes` does all
-of that for the Bayes-optimal one. `lowered` knows which file a system belongs to.
+of that for the Bayes-optimal one, `dynamics` for training. `lowered` knows which file a system belongs to.
 """
 
 from replicode.codegen.ir import ModuleIR
 from replicode.codegen.lower.bayes import lower_bayes
+from replicode.codegen.lower.dynamics import lower_dynamics
 from replicode.codegen.lower.kernels import (
     KernelIR,
     lower,
@@ -17,6 +18,7 @@ from replicode.codegen.lower.kernels import (
 )
 from replicode.codegen.lower.module import lower_length, lower_module
 from replicode.theory.derive.bayes import BayesSystem
+from replicode.theory.derive.dynamics import DynamicsSystem
 from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError
 
@@ -25,6 +27,7 @@ __all__ = [
     "System",
     "lower",
     "lower_bayes",
+    "lower_dynamics",
     "lower_length",
     "lower_module",
     "lowered",
@@ -34,11 +37,13 @@ __all__ = [
     "stable_form",
 ]
 
-System = SaddleSystem | BayesSystem
+System = SaddleSystem | BayesSystem | DynamicsSystem
 
 
 def lowered(system: System) -> ModuleIR:
     """The ModuleIR of a derived system, by its level."""
     if not isinstance(system, System):
         raise InputError("system", system, "what `derive` returns")
+    if isinstance(system, DynamicsSystem):
+        return lower_dynamics(system)
     return lower_bayes(system) if isinstance(system, BayesSystem) else lower_module(system)

@@ -34,6 +34,7 @@ from replicode.theory.derive.population import (
     PopulationRisk,
 )
 from replicode.theory.derive.saddle import ChannelAverage, SaddleSystem, envelope_of, rate_symbol
+from replicode.theory.derive.sensitivity import ENVELOPE, explicit_slopes, noise_risk_slope, risk_slopes
 from replicode.theory.derive.stability import responses_of, stability_matrix
 from replicode.theory.gaussian.laws import FieldLaw
 from replicode.theory.language.nodes import L
@@ -175,11 +176,10 @@ def moment_functions(system: SaddleSystem, found: Moments) -> list[Function]:
 
 def saddle_maps(system: SaddleSystem) -> list[Function]:
     """The conjugates from the rates, the order parameters from the conjugates, and f with its gradient."""
-    envelope = sp.Symbol("envelope", real=True)
     model, names = system.model, names_of(system.model)
     unknowns = (*model.order_parameters, *model.conjugates)
     slopes = Vector(tuple(system.gradient[u] for u in unknowns), tuple(f"df/d{u.name}" for u in unknowns))
-    value = system.free_energy.xreplace({envelope_of(model): envelope})
+    value = system.free_energy.xreplace({envelope_of(model): ENVELOPE})
     return [
         _explicit("conjugates_from_rates", (names.rates,), system.conjugate_update),
         _explicit("prior_update", (names.conjugates,), {s: system.prior_update[s] for s in model.order_parameters}),
@@ -205,6 +205,14 @@ def curvature_functions(found: Curvature, model: Model) -> list[Function]:
         Vector(tuple(found.train_loss)),
     )
     return [*([_displacements(found, model), _bending(found, model)] if found.displacements else []), hessian, slopes]
+
+
+def sensitivity_functions(system: SaddleSystem) -> list[Function]:
+    """What the derivatives of a solution in the parameters are made of."""
+    names = names_of(system.model)
+    taken = names.order, names.conjugates, names.rates
+    rows = Matrix(_rows(explicit_slopes(system)), ("d/dalpha", "d/dlambda_k", "d/dlambda_v"))
+    return [Function(declared("parameter_slopes"), taken, (), rows)]
 
 
 def _second_rates(entries: Iterable[sp.Expr], model: Model) -> tuple[Assignment, ...]:
@@ -248,7 +256,9 @@ def population_functions(risk: PopulationRisk, weighted: bool) -> list[Function]
     score = base if weighted else (risk.score_mean, risk.score_variance, risk.idle_score_variance)
     return [
         Function(declared("risk_on_manifold"), (), (), risk.on_manifold),
+        Function(declared("risk_slopes_on_manifold"), (), (), Vector(risk_slopes(risk))),
         Function(declared("noise_risk"), (), (), risk.model.noise_risk()),
+        Function(declared("noise_risk_slope"), (), (), noise_risk_slope(risk.model)),
         Function(declared("best_value_overlap"), (), (), risk.best_value_overlap),
         Function(declared("score_law"), (), (), score),
         _overlap_risk(risk),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import Averages, Response
+from replicode.codegen.runtime.channel import Averages, Channel, Response
 from replicode.codegen.runtime.inputs import (
     check_number,
     check_physical,
@@ -28,7 +28,7 @@ from replicode.codegen.runtime.population import _population_risk, settings_of
 from replicode.codegen.runtime.routes import ROUTES
 
 
-class _Fixed:
+class _Fixed(Channel):
     """The averages of a length on one fine set of nodes, at points that need not be solutions."""
 
     name = "fixed nodes"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import Averages, Response
+from replicode.codegen.runtime.channel import Averages, Channel, Response
 from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.kernel import MOMENTS, Array
 from replicode.codegen.runtime.linear import product
@@ -34,7 +34,7 @@ GAP_DRIFT = 1e-7  # of order parameters, that moves what is subtracted by 1e-5 o
 SAME_MASS = 2.0
 
 
-class GapChannel:
+class GapChannel(Channel):
     """The averages of a prox-free channel less those over the gaps of rows of its own, which follow slow moves only."""
 
     name = "prox-free, folds subtracted"

@@ -133,8 +133,9 @@ def _without_gaps(state: _State, request: _Request) -> _State:
     channel, near, slopes, gap = state.refined
     order, iterations = state.last.order, state.iterations
     numbers = [_numbers(state.last, request)]
+    rows: Channel = channel
     for fineness in range(-1, FINEST_GAPS + 1):
-        rows = _less_gaps(channel, fineness, request)
+        before, rows = rows, _less_gaps(channel, fineness, request)
         found = _by_newton(rows, order, near, request, _residual_tolerance(request))
         order, iterations = found.last.order, iterations + found.iterations
         numbers.append(_numbers(found.last, request))
@@ -142,7 +143,9 @@ def _without_gaps(state: _State, request: _Request) -> _State:
         if errors[0] <= request.tol or not request.budget.affords(3.0 * NEXT_LEVEL * rows.work, float(errors[0])):
             break
     method = state.method.replace(channel.name, GapChannel.name, 1)
-    return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method)
+    # Where next to nothing folds, the derivatives of the averages without the gaps are derived, and as good.
+    on = state.on if state.last.averages.folded_mass < FELT_FOLD else (before, rows)
+    return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method, on=on)
 
 
 def _less_gaps(channel: Ladder, fineness: int, request: _Request) -> Channel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,14 @@ from replicode.codegen.runtime.fixedpoint import (
     evaluate,
     runaways,
 )
-from replicode.codegen.runtime.inputs import ArgumentError, check_number, check_setting, parameter_values
+from replicode.codegen.runtime.inputs import (
+    ArgumentError,
+    check_number,
+    check_physical,
+    check_setting,
+    parameter_values,
+    unknowns,
+)
 from replicode.codegen.runtime.kernel import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
@@ -34,6 +41,7 @@ from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.places import ordered
 from replicode.codegen.runtime.population import informed_overlaps, settings_of
 from replicode.codegen.runtime.routes import ROUTES, coarse_branch
+from replicode.codegen.runtime.sensitivity import ALL_PARAMETERS, sensitivities
 from replicode.codegen.runtime.states import (
     COVERAGE,
     LEVEL_SAFETY,
@@ -75,10 +83,17 @@ class Solution(NamedTuple):
     bayes_risk: float | None
     warnings: tuple[str, ...]
     errors: dict[str, float]  # bounds on the order parameters, conjugates, train_loss, energy and replicon
+    derivatives: dict[str, dict[str, float]] | None = None  # of quantities, by parameter, where asked for
+    derivative_errors: dict[str, dict[str, float]] | None = None
+    derivative_methods: dict[str, str] | None = None
 
 
-def _start(init: str, request: _Request) -> Array:
-    """Order parameters to start from: the population optimum, or next to nothing known of the teacher."""
+def _start(init: str | Mapping[str, float], request: _Request) -> Array:
+    """Order parameters to start from: those given, the population optimum, or next to nothing known of the teacher."""
+    if not isinstance(init, str):
+        given = unknowns(init, ORDER_NAMES)
+        check_physical(given)
+        return given
     if init == "informed":
         m_k, q_k, m_v, q_v = informed_overlaps(request.setting.nu, request.setting.params)
     else:
@@ -95,27 +110,53 @@ def solve(
     lambda_k: float = 1.0,
     lambda_v: float = 1.0,
     *,
-    init: str = "informed",
+    init: str | Mapping[str, float] = "informed",
     tol: float | None = 1e-10,
+    derivatives: bool | Sequence[str] = False,
+    branches: bool = True,
     **parameters: float,
 ) -> Solution:
     """Solve the saddle-point equations; `tol` is the absolute error asked for on test_risk.
 
-    With tol=None it is what a few seconds give, three digits at least where these can be had at all.
+    With tol=None it is what a few seconds give, three digits at least where these can be had at all. `derivatives` asks
+    for those of every quantity in every parameter, or in those named. `init` may also be a mapping: the order
+    parameters of a solution nearby, to start from. `branches` looks for another branch, of lower energy.
     """
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
     if tol is not None:
         check_number("tol", tol, "a finite number above 0, or None", tol > 0)
-    if init not in ("informed", "random"):
-        raise ArgumentError("init", init, "'informed' or 'random'")
+    if isinstance(init, str) and init not in ("informed", "random"):
+        raise ArgumentError("init", init, "'informed', 'random', or a mapping of order parameters")
+    wanted = _differentiated(derivatives)
     settings = settings_of(nu, noise, parameter_values(parameters))
     problem = Problem(float(alpha), float(lambda_k), float(lambda_v))
-    request = _Request(settings, problem, AIMED_AT if tol is None else float(tol), _budget(tol))
+    request = _Request(
+        settings, problem, AIMED_AT if tol is None else float(tol), _budget(tol), not isinstance(init, str)
+    )
     worst = GOOD_ENOUGH if tol is None else request.tol
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
         state = ROUTES.state(_start(init, request), request)
-        notes = _lower_branch(state, init, request._replace(budget=_budget(tol)))
-        return _solution(state, request, worst, notes)
+        notes = _lower_branch(state, init, request._replace(budget=_budget(tol))) if branches else []
+        found = _solution(state, request, worst, notes)
+        return _with_derivatives(found, state, request, wanted) if wanted else found
+
+
+def _differentiated(asked: bool | Sequence[str]) -> tuple[str, ...]:
+    """The parameters whose derivatives are asked for."""
+    if isinstance(asked, bool):
+        return ALL_PARAMETERS if asked else ()
+    if unknown := sorted(set(asked) - set(ALL_PARAMETERS)):
+        raise ArgumentError("derivatives", unknown, f"True, False or some of {', '.join(ALL_PARAMETERS)}")
+    return tuple(asked)
+
+
+def _with_derivatives(found: Solution, state: _State, request: _Request, wanted: Sequence[str]) -> Solution:
+    """The solution with its derivatives, or a warning where there are none."""
+    slopes = sensitivities(state, request, wanted)
+    if slopes is None:
+        return found._replace(warnings=(*found.warnings, "derivatives: none, the solution is not known well enough"))
+    values, errors, method = slopes
+    return found._replace(derivatives=values, derivative_errors=errors, derivative_methods=method)
 
 
 def _budget(tol: float | None) -> Budget:
@@ -123,7 +164,7 @@ def _budget(tol: float | None) -> Budget:
     return Budget(LARGEST_WORK, QUICK_WORK, GOOD_ENOUGH) if tol is None else Budget(LARGEST_WORK)
 
 
-def _lower_branch(state: _State, init: str, request: _Request) -> list[str]:
+def _lower_branch(state: _State, init: str | Mapping[str, float], request: _Request) -> list[str]:
     """A warning when the other start ends, on coarse nodes, at a clearly lower energy."""
     if not state.converged:
         return []

@@ -13,13 +13,13 @@ from replicode.theory.errors import InputError
 @options.any_activation
 @options.task
 @options.tokens
-@click.option("--level", default="rs", show_default=True, help="rs, or bayes, which needs no activation.")
+@click.option("--level", default="rs", show_default=True, help="rs, dynamics, or bayes, which needs no activation.")
 @click.option("-o", "--output", required=True, help="The file to write.")
 @options.param
 def command(
     activation: str | None, task: str, tokens: str, level: str, output: str, parameters: dict[str, float]
 ) -> None:
-    """Write a standalone NumPy solver for an activation, or for the Bayes-optimal level of a task."""
+    """Write a standalone NumPy solver for an activation or its training, or for the Bayes-optimal level of a task."""
     from replicode.codegen.writing import checked_file, is_standard_output, write
 
     target = checked_file(output)
@@ -28,13 +28,13 @@ def command(
         raise InputError("output", output, "a file: with --json standard output is for the JSON object")
     from replicode.asked import asked
     from replicode.codegen.compiler import generate
-    from replicode.theory.derive.saddle import SaddleSystem
+    from replicode.theory.derive.bayes import BayesSystem
     from replicode.theory.lengths import lengths
     from replicode.verbs.derive import derive
 
     law = lengths(tokens)
     system = derive(activation, task, law, parameters=parameters, level=level)
-    of = activation if isinstance(system, SaddleSystem) else None
+    of = None if isinstance(system, BayesSystem) else activation
     module = generate(system)
     write(target, module.source)
     if printed:
@@ -43,7 +43,7 @@ def command(
         {
             "path": str(target),
             "signature": module.signature,
-            "activation": system.activation.text if isinstance(system, SaddleSystem) else None,
+            "activation": None if isinstance(system, BayesSystem) else system.activation.text,
             "task": system.task.text,
             "tokens": law.fixed or str(law),
             "operations": dict(module.operations),

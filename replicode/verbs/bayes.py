@@ -37,6 +37,10 @@ class Bayes(Result):
     error: float
     recovered: bool
 
+    def bounds(self) -> Mapping[str, float | None]:
+        """The errors of its numbers, by name."""
+        return dict.fromkeys(("test_risk", "excess_risk"), self.error)
+
 
 def bayes(
     *,

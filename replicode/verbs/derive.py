@@ -18,13 +18,14 @@ from replicode.theory.limits import given_parameters
 if TYPE_CHECKING:
     from replicode.present import Derivation
     from replicode.theory.derive.bayes import BayesSystem
+    from replicode.theory.derive.dynamics import DynamicsSystem
     from replicode.theory.derive.saddle import SaddleSystem
     from replicode.theory.language.activation import ActivationLike
     from replicode.theory.language.task import Task
     from replicode.theory.model import Model
 
-LEVELS = ("rs", "population", "bayes", "stability")
-GENERATED = ("rs", "bayes")
+LEVELS = ("rs", "population", "bayes", "stability", "dynamics")
+GENERATED = ("rs", "bayes", "dynamics")
 
 
 @overload
@@ -50,7 +51,7 @@ def derive(
     *,
     level: str,
     **more: float,
-) -> SaddleSystem | BayesSystem: ...
+) -> SaddleSystem | BayesSystem | DynamicsSystem: ...
 
 
 def derive(
@@ -62,10 +63,11 @@ def derive(
     *,
     level: str = "rs",
     **more: float,
-) -> SaddleSystem | BayesSystem:
+) -> SaddleSystem | BayesSystem | DynamicsSystem:
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution.
 
-    Level bayes is the Bayes-optimal system of the task, to which no activation matters.
+    Level bayes is the Bayes-optimal system of the task, to which no activation matters; level dynamics has the
+    equations of one-pass SGD.
     """
     law = None if tokens is None else lengths(tokens)
     if one_of("level", level, GENERATED) == "bayes":
@@ -75,7 +77,12 @@ def derive(
     from replicode.theory.derive.saddle import derive as derive_system
     from replicode.theory.language.activation import activation
 
-    return derive_system(activation(named(act), given_parameters(parameters, more)), task, law, model)
+    of = activation(named(act), given_parameters(parameters, more))
+    if level == "dynamics":
+        from replicode.theory.derive.dynamics import derive_dynamics
+
+        return derive_dynamics(of, task, law, model)
+    return derive_system(of, task, law, model)
 
 
 def named(act: ActivationLike | None) -> ActivationLike:
@@ -124,6 +131,7 @@ def _derivation(
     """The derivation of one level."""
     from replicode import present
     from replicode.theory.derive.bayes import derive_bayes
+    from replicode.theory.derive.dynamics import derive_dynamics
     from replicode.theory.derive.population import derive_population
     from replicode.theory.derive.saddle import derive as derive_system
     from replicode.theory.derive.stability import derive_stability
@@ -134,6 +142,8 @@ def _derivation(
     act = activation(of, given)
     if level == "population":
         return present.population_derivation(derive_population(act, task, law))
+    if level == "dynamics":
+        return present.dynamics_derivation(derive_dynamics(act, task, law))
     system = derive_system(act, task, law)
     return (
         present.stability_derivation(derive_stability(system)) if level == "stability" else present.derivation(system)

@@ -58,6 +58,10 @@ class Population(Result):
     limits: Mapping[str, str]
     method: str
 
+    def bounds(self) -> Mapping[str, float | None]:
+        """The errors of its numbers, by name."""
+        return dict.fromkeys(("test_risk", "excess_risk", "bayes_risk"), self.error)
+
 
 def population(
     act: ActivationLike,

@@ -14,7 +14,7 @@ from replicode.content import model_content, task_content
 from replicode.modules import call, module_for
 from replicode.results import Solution
 from replicode.theory.budget import BudgetSpent
-from replicode.theory.errors import Refusal
+from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters
 
@@ -42,6 +42,7 @@ def solve(
     init: str = "informed",
     backend: str = "numpy",
     bayes: bool = True,
+    derivatives: bool = False,
     model: Model | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
@@ -50,6 +51,7 @@ def solve(
 
     Without `digits` eight are aimed at for a few seconds, and three will do: the error says how many were reached.
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
+    `derivatives=True` adds those of every quantity in every parameter, with their errors.
     `model` says what is learned where that is not the default, a square loss on noisy values of the hidden token.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
@@ -61,13 +63,15 @@ def solve(
         "init": one_of("init", init, INITS),
         "backend": one_of("backend", backend, BACKENDS),
     }
+    if derivatives and wanted is not None and wanted > DOUBLE_DIGITS:
+        raise InputError("digits", digits, f"at most {DOUBLE_DIGITS} where derivatives are asked for")
     module, values = module_for(act, task, law, backend, given_parameters(parameters, more), model)
     if wanted is not None and wanted > DOUBLE_DIGITS:
         from replicode.precise import precise_solution
 
         fields = precise_solution((act, task, law, model), module, at, init, values, wanted)
     else:
-        fields = call(module, "solve", **at, init=init, tol=tolerance, **values)._asdict()
+        fields = call(module, "solve", **at, init=init, tol=tolerance, derivatives=derivatives, **values)._asdict()
     solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options))
     if not bayes or _slow_bayes(module):
         return solution

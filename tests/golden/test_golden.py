@@ -15,6 +15,7 @@ import pytest
 from replicode.codegen.compiler import generate
 from replicode.theory.language.activation import register, registered
 from replicode.theory.derive.bayes import derive_bayes
+from replicode.theory.derive.dynamics import derive_dynamics
 from replicode.theory.derive.saddle import derive
 
 GOLDEN = Path(__file__).parent
@@ -27,12 +28,13 @@ CASES = {
     "lengths.txt": ("linear", "1:0.25,2:0.75"),
     "bayes_spiked_2.txt": ("spiked", 2, None),
     "bayes_max_2.txt": ("max", 2, None),
+    "dynamics_softmax_2.txt": ("softmax", 2, "spiked", derive_dynamics),
 }
 
 
-def _source(text, tokens, task="spiked"):
+def _source(text, tokens, task="spiked", level=derive):
     """Without a task the text is one, of the Bayes-optimal level."""
-    return generate(derive(text, task, tokens) if task else derive_bayes(text, tokens)).source
+    return generate(level(text, task, tokens) if task else derive_bayes(text, tokens)).source
 
 
 @pytest.fixture(scope="module")
