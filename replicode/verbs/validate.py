@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.arguments import INITS, check_digits, one_of, point
 from replicode.asked import asked
-from replicode.cache import lines_file
+from replicode.cache import work_ledger
 from replicode.kinds import ActivationLike, Model, Task
 from replicode.modules import module_for
 from replicode.results import Report
@@ -63,7 +63,7 @@ def validate(
     from replicode.validation.controls import controls_of
     from replicode.validation.cost import check_cost
     from replicode.validation.experiment import report, run
-    from replicode.validation.kept import Kept, training_source
+    from replicode.validation.ledger import training_source
     from replicode.validation.measure import QUANTITIES
     from replicode.validation.module import GeneratedAttention
 
@@ -87,7 +87,7 @@ def validate(
         root_seed,
         progress=progress,
         controls=controls_of(attention),
-        kept=Kept(lines_file("trained", *content)),
+        kept=work_ledger("trained", *content),
     )
     fields = solution._asdict() | dict(solution.order_parameters)
     theory = {q: float(fields[q]) for q in QUANTITIES}
