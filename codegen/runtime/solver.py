@@ -58,6 +58,7 @@ AIMED_AT = 1e-8  # where no error is asked for
 GOOD_ENOUGH = 1e-3
 QUICK_WORK = 3e7  # a few seconds
 LARGEST_WORK = 6e8  # about a minute
+UNSEEN = Response(np.full(3, np.nan), np.nan)
 
 
 class Solution(NamedTuple):
@@ -115,6 +116,7 @@ def solve(
     tol: float | None = 1e-10,
     derivatives: bool | Sequence[str] = False,
     branches: bool = True,
+    stability: bool = True,
     spectrum: Any = None,
     **parameters: float,
 ) -> Solution:
@@ -122,8 +124,9 @@ def solve(
 
     With tol=None it is what a few seconds give, three digits at least where these can be had at all. `derivatives` asks
     for those of every quantity in every parameter, or in those named. `init` may also be a mapping: the order
-    parameters of a solution nearby, to start from. `branches` looks for another branch, of lower energy. A module of
-    structured tokens takes a `spectrum`: rows of eigenvalues s_i, with one or two columns of teachers' weights t_i.
+    parameters of a solution nearby, to start from. `branches` looks for another branch, of lower energy, and
+    `stability` into whether replica symmetry holds, which is said where it is not done. A module of structured tokens
+    takes a `spectrum`: rows of eigenvalues s_i, with one or two columns of teachers' weights t_i.
     """
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
     if tol is not None:
@@ -140,7 +143,7 @@ def solve(
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
         state = ROUTES.state(_start(init, request), request)
         notes = _lower_branch(state, init, request._replace(budget=_budget(tol))) if branches else []
-        found = _solution(state, request, worst, notes)
+        found = _solution(state, request, worst, notes, stability)
         return _with_derivatives(found, state, request, wanted) if wanted else found
 
 
@@ -208,11 +211,11 @@ def _free_energy(order: Array, conjugates: Array, request: _Request, envelope: f
     return value_at(order, conjugates, request.problem, envelope)
 
 
-def _solution(state: _State, request: _Request, worst: float, notes: list[str]) -> Solution:
+def _solution(state: _State, request: _Request, worst: float, notes: list[str], looked: bool) -> Solution:
     """The Solution of a state, with stability and all warnings; `worst` is the largest error that needs none."""
     last = state.last
     risk, _ = _risk(last.order, request)
-    responses = [channel.response(last.order) for channel in state.seen]
+    responses = [channel.response(last.order) for channel in state.seen] if looked else [UNSEEN]
     error, errors = _bounds(state)
     known = float(errors[REPORTED.index("Vh_k")])
     replicon, jump, shift = _stability(responses[-1], last, request, known if np.isfinite(known) else 0.0)
@@ -227,7 +230,9 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str]) 
         warnings.append(
             f"jumps: the error does not cover global minima that the search missed (jump weight {jump:.3g})"
         )
-    if state.converged and not stable:
+    if not looked:
+        warnings.append("replica symmetry: not looked into")
+    elif state.converged and not stable:
         warnings.append(f"replica symmetry: not to be trusted here (replicon {replicon:.3g}, jump weight {jump:.3g})")
     if state.converged and abs(replicon - STABLE_REPLICON) < replicon_error:
         warnings.append(
