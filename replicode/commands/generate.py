@@ -13,7 +13,7 @@ from replicode.theory.errors import InputError
 @options.any_activation
 @options.task
 @options.tokens
-@click.option("--level", default="rs", show_default=True, help="rs, or bayes, which needs no activation.")
+@click.option("--level", default="rs", show_default=True, help="rs, 1rsb, or bayes, which needs no activation.")
 @click.option("-o", "--output", required=True, help="The file to write.")
 @options.param
 def command(
@@ -28,13 +28,14 @@ def command(
         raise InputError("output", output, "a file: with --json standard output is for the JSON object")
     from replicode.asked import asked
     from replicode.codegen.compiler import generate
-    from replicode.theory.derive.saddle import SaddleSystem
+    from replicode.theory.derive.bayes import BayesSystem
     from replicode.theory.lengths import lengths
     from replicode.verbs.derive import derive
 
     law = lengths(tokens)
     system = derive(activation, task, law, parameters=parameters, level=level)
-    of = activation if isinstance(system, SaddleSystem) else None
+    trained = None if isinstance(system, BayesSystem) else system.activation
+    of = activation if trained else None
     module = generate(system)
     write(target, module.source)
     if printed:
@@ -43,7 +44,7 @@ def command(
         {
             "path": str(target),
             "signature": module.signature,
-            "activation": system.activation.text if isinstance(system, SaddleSystem) else None,
+            "activation": trained.text if trained else None,
             "task": system.task.text,
             "tokens": law.fixed or str(law),
             "operations": dict(module.operations),

@@ -18,13 +18,14 @@ from replicode.theory.limits import given_parameters
 if TYPE_CHECKING:
     from replicode.present import Derivation
     from replicode.theory.derive.bayes import BayesSystem
+    from replicode.theory.derive.rsb import StepSystem
     from replicode.theory.derive.saddle import SaddleSystem
     from replicode.theory.language.activation import ActivationLike
     from replicode.theory.language.task import Task
     from replicode.theory.model import Model
 
-LEVELS = ("rs", "population", "bayes", "stability")
-GENERATED = ("rs", "bayes")
+LEVELS = ("rs", "population", "bayes", "stability", "1rsb")
+GENERATED = ("rs", "bayes", "1rsb")
 
 
 @overload
@@ -50,7 +51,7 @@ def derive(
     *,
     level: str,
     **more: float,
-) -> SaddleSystem | BayesSystem: ...
+) -> SaddleSystem | BayesSystem | StepSystem: ...
 
 
 def derive(
@@ -62,10 +63,11 @@ def derive(
     *,
     level: str = "rs",
     **more: float,
-) -> SaddleSystem | BayesSystem:
+) -> SaddleSystem | BayesSystem | StepSystem:
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution.
 
-    Level bayes is the Bayes-optimal system of the task, to which no activation matters.
+    Level bayes is the Bayes-optimal system of the task, to which no activation matters; 1rsb is one step of replica
+    symmetry breaking.
     """
     law = None if tokens is None else lengths(tokens)
     if one_of("level", level, GENERATED) == "bayes":
@@ -75,7 +77,12 @@ def derive(
     from replicode.theory.derive.saddle import derive as derive_system
     from replicode.theory.language.activation import activation
 
-    return derive_system(activation(named(act), given_parameters(parameters, more)), task, law, model)
+    system = derive_system(activation(named(act), given_parameters(parameters, more)), task, law, model)
+    if level == "rs":
+        return system
+    from replicode.theory.derive.rsb import derive_step
+
+    return derive_step(system)
 
 
 def named(act: ActivationLike | None) -> ActivationLike:
@@ -125,6 +132,7 @@ def _derivation(
     from replicode import present
     from replicode.theory.derive.bayes import derive_bayes
     from replicode.theory.derive.population import derive_population
+    from replicode.theory.derive.rsb import derive_step
     from replicode.theory.derive.saddle import derive as derive_system
     from replicode.theory.derive.stability import derive_stability
     from replicode.theory.language.activation import activation
@@ -135,6 +143,6 @@ def _derivation(
     if level == "population":
         return present.population_derivation(derive_population(act, task, law))
     system = derive_system(act, task, law)
-    return (
-        present.stability_derivation(derive_stability(system)) if level == "stability" else present.derivation(system)
-    )
+    if level == "stability":
+        return present.stability_derivation(derive_stability(system))
+    return present.step_derivation(derive_step(system)) if level == "1rsb" else present.derivation(system)

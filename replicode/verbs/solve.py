@@ -14,9 +14,10 @@ from replicode.content import model_content, task_content
 from replicode.modules import call, module_for
 from replicode.results import Solution
 from replicode.theory.budget import BudgetSpent
-from replicode.theory.errors import Refusal
+from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters
+from replicode.verbs.rsb import beside_step
 
 if TYPE_CHECKING:
     from replicode.theory.language.activation import ActivationLike
@@ -42,6 +43,7 @@ def solve(
     init: str = "informed",
     backend: str = "numpy",
     bayes: bool = True,
+    rsb: int | None = None,
     model: Model | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
@@ -50,6 +52,8 @@ def solve(
 
     Without `digits` eight are aimed at for a few seconds, and three will do: the error says how many were reached.
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
+    `rsb=1` solves one step of replica symmetry breaking beside it, 0 does not; left out, it is done quickly where
+    replica symmetry is not stable and the step is at hand.
     `model` says what is learned where that is not the default, a square loss on noisy values of the hidden token.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
@@ -61,6 +65,8 @@ def solve(
         "init": one_of("init", init, INITS),
         "backend": one_of("backend", backend, BACKENDS),
     }
+    if rsb not in (None, 0, 1):
+        raise InputError("rsb", rsb, "0 or 1: one step of breaking is what there is")
     module, values = module_for(act, task, law, backend, given_parameters(parameters, more), model)
     if wanted is not None and wanted > DOUBLE_DIGITS:
         from replicode.precise import precise_solution
@@ -69,6 +75,8 @@ def solve(
     else:
         fields = call(module, "solve", **at, init=init, tol=tolerance, **values)._asdict()
     solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options))
+    if rsb or (rsb is None and wanted is None):
+        solution = beside_step(solution, module, (act, task, law, model), at, values, asked_for=bool(rsb))
     if not bayes or _slow_bayes(module):
         return solution
     return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"], model))

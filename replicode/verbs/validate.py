@@ -59,7 +59,7 @@ def validate(
     from replicode.validation.module import GeneratedAttention
 
     check_cost(law, at["alpha"], (dim // 4, dim // 2, dim), seeds)
-    solution = solve(act, task=task, tokens=law, digits=digits, init=init, model=model, parameters=given, **at)
+    solution = solve(act, task=task, tokens=law, digits=digits, init=init, rsb=0, model=model, parameters=given, **at)
     module, values = module_for(act, task, law, given=given, model=model)
     params = np.array([values[p] for p in module.PARAMETERS])
     attention = GeneratedAttention(module, at["nu"], at["noise"], params, model or DEFAULT_MODEL)

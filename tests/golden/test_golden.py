@@ -15,6 +15,7 @@ import pytest
 from replicode.codegen.compiler import generate
 from replicode.theory.language.activation import register, registered
 from replicode.theory.derive.bayes import derive_bayes
+from replicode.theory.derive.rsb import derive_step
 from replicode.theory.derive.saddle import derive
 
 GOLDEN = Path(__file__).parent
@@ -25,14 +26,15 @@ CASES = {
     "relu_2.txt": ("relu", 2),
     "max_2.txt": ("softmax", 2, "max"),
     "lengths.txt": ("linear", "1:0.25,2:0.75"),
+    "step_softmax_2.txt": ("softmax", 2, "spiked", derive_step),
     "bayes_spiked_2.txt": ("spiked", 2, None),
     "bayes_max_2.txt": ("max", 2, None),
 }
 
 
-def _source(text, tokens, task="spiked"):
+def _source(text, tokens, task="spiked", to_level=lambda system: system):
     """Without a task the text is one, of the Bayes-optimal level."""
-    return generate(derive(text, task, tokens) if task else derive_bayes(text, tokens)).source
+    return generate(to_level(derive(text, task, tokens)) if task else derive_bayes(text, tokens)).source
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,9 @@ from replicode.codegen.compiler import generate
 from replicode.codegen.link import MAIN, chosen, defined, linked, part
 from replicode.codegen.lower.bayes import LEVEL as BAYES
 from replicode.codegen.lower.module import LEVEL as TRAINED
+from replicode.codegen.lower.rsb import LEVEL as STEP
 from replicode.theory.derive.bayes import derive_bayes
+from replicode.theory.derive.rsb import derive_step
 from replicode.theory.derive.saddle import derive
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +31,8 @@ CASES = {
     "weighted": ("linear", "nu*tanh(x)", 2),
     "lengths": ("softmax", "spiked", "1:0.2,2:0.3,3:0.5"),
     "sampled": ("relu", "nu*x + tanh(x) - log(sum(exp(nu*x + tanh(x))))", "1:0.5,2:0.5"),
+    "step": ("softmax", "spiked", 2),
+    "step_one": ("relu", "max", 1),
     "bayes": ("spiked", 2),
     "bayes_largest": ("max", "2:0.5,3:0.5"),
     "bayes_panels": ("nu*relu(x) - x**2/3", 3),
@@ -37,14 +41,17 @@ CASES = {
 
 
 def _system(case):
+    if case in STEP_CASES:
+        return derive_step(derive(*CASES[case]))
     return (derive if case in TRAINED_CASES else derive_bayes)(*CASES[case])
 
 
-TRAINED_CASES = [case for case in CASES if not case.startswith("bayes")]
+STEP_CASES = [case for case in CASES if case.startswith("step")]
+TRAINED_CASES = [case for case in CASES if not case.startswith(("bayes", "step"))]
 
 
 def _level(case):
-    return TRAINED if case in TRAINED_CASES else BAYES
+    return TRAINED if case in TRAINED_CASES else STEP if case in STEP_CASES else BAYES
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +141,7 @@ def test_modules_hold_what_they_need_alone(sources):
         "largest": ("own_location", "displacements", "second_rates", "Sampled"),
         "weighted": ("Ranked", "Sampled", "displacements"),
         "lengths": ("KinkedChannel", "Ranked"),
+        "step": ("FoldedChannel", "free_energy_gradient", "prior_update", "displacements", "Ranked", "Routes"),
         "bayes": ("CoupledChannel", "PanelWeight", "location_weights", "KERNELS", "iterate", "gauss_panels", "sobol"),
         "bayes_largest": ("OwnChannel", "ClosedWeight", "PanelWeight"),
         "bayes_panels": ("CoupledChannel", "ClosedWeight"),
@@ -159,7 +167,7 @@ def test_emitted_files_pass_linter_and_types(sources, tmp_path):
         assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("level", [TRAINED, BAYES], ids=["trained", "bayes"])
+@pytest.mark.parametrize("level", [TRAINED, BAYES, STEP], ids=["trained", "bayes", "step"])
 def test_parts_are_modules_with_names_of_their_own(level):
     names = [name for p in level.parts for d in part(p).definitions for name in d.names]
     assert sorted(names) == sorted(set(names))
@@ -195,8 +203,9 @@ def test_no_level_is_known_to_linker_or_contract():
         assert "bayes" not in (ROOT / "codegen" / name).read_text(encoding="utf-8")
 
 
-def test_the_bayes_level_derives_nothing_after_theory():
-    text = (ROOT / "codegen" / "lower" / "bayes.py").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name, level", [("bayes", BAYES), ("rsb", STEP)])
+def test_levels_derive_nothing_after_theory(name, level):
+    text = (ROOT / "codegen" / "lower" / f"{name}.py").read_text(encoding="utf-8")
     assert not [w for w in ("sp.solve", "sp.diff", ".diff(", "simplify", "closed_form", "lambdify") if w in text]
-    for name in BAYES.parts:
+    for name in level.parts:
         assert "sympy" not in (ROOT / "codegen" / "runtime" / f"{name}.py").read_text(encoding="utf-8")
