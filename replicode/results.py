@@ -93,7 +93,11 @@ def _flat(result: Result) -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True, repr=False)
 class Solution(Result):
-    """A solved saddle point; `error` bounds the absolute error of test_risk, `errors` those of the other quantities."""
+    """A solved saddle point; `error` bounds the absolute error of test_risk, `errors` those of the other quantities.
+
+    `rsb` has one step of replica symmetry breaking at the same point, where it was asked for or replica symmetry is not
+    stable and the step is quick.
+    """
 
     headline = ("test_risk", "error", "converged", "rs_stable")
 
@@ -121,6 +125,7 @@ class Solution(Result):
     norm2_k: float | None = None
     norm2_v: float | None = None
     effective_rank: float | None = None
+    rsb: Mapping[str, Any] | None = None
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""

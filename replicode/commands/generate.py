@@ -13,7 +13,7 @@ from replicode.theory.errors import InputError, Refusal
 @options.any_activation
 @options.task
 @options.tokens
-@click.option("--level", default="rs", show_default=True, help="rs, dynamics, or bayes, which needs no activation.")
+@click.option("--level", default="rs", show_default=True, help="rs, 1rsb, dynamics, or bayes: no activation.")
 @click.option("-o", "--output", required=True, help="The file to write.")
 @options.spectrum
 @options.param
@@ -45,7 +45,8 @@ def command(
     if data is not None and level == "bayes":
         raise Refusal(NO_BAYES)
     system = derive(activation, task, law, structured(None, data), parameters=parameters, level=level)
-    of = None if isinstance(system, BayesSystem) else activation
+    trained = None if isinstance(system, BayesSystem) else system.activation
+    of = activation if trained else None
     module = generate(system)
     write(target, module.source)
     if printed:
@@ -54,7 +55,7 @@ def command(
         {
             "path": str(target),
             "signature": module.signature,
-            "activation": None if isinstance(system, BayesSystem) else system.activation.text,
+            "activation": trained.text if trained else None,
             "task": system.task.text,
             "tokens": law.fixed or str(law),
             "operations": dict(module.operations),

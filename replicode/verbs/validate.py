@@ -69,7 +69,7 @@ def validate(
 
     check_cost(law, at["alpha"], dims, seeds)
     tokens_law: dict[str, Any] = {"model": model, "spectrum": data}
-    solution = solve(act, task=task, tokens=law, digits=digits, init=init, parameters=given, **tokens_law, **at)
+    solution = solve(act, task=task, tokens=law, digits=digits, init=init, rsb=0, parameters=given, **tokens_law, **at)
     model = structured(model, data)
     module, values = module_for(act, task, law, given=given, model=model)
     params = np.array([values[p] for p in module.PARAMETERS])
