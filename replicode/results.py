@@ -106,6 +106,8 @@ class Solution(Result):
     bayes_risk: float | None
     bayes_error: float | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
+    test_loss: float | None = None
+    classification_error: float | None = None
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -125,6 +127,9 @@ class Solution(Result):
 
     def _told(self, most: int) -> dict[str, Any]:
         found, digits = super().to_dict(), self.asked.get("digits") or 0
+        for name in ("test_loss", "classification_error"):  # of problems that have them
+            if found[name] is None:
+                del found[name]
         if digits <= most:
             return found
         from replicode.precise import as_texts

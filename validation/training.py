@@ -11,6 +11,7 @@ import numpy as np
 from replicode.theory.errors import InputError
 from replicode.validation.attention import Centre, TokenMap, objective
 from replicode.validation.kinks import stages
+from replicode.validation.learning import roundings
 from replicode.validation.methods import Lbfgs, Method, relative_gradient_norm
 from replicode.validation.sampling import Array, Dataset, sphere_frame
 
@@ -91,15 +92,17 @@ class Trained:
 class _Objective:
     """The training objective of params; for data in single precision it is centred where the gradient gets small."""
 
-    def __init__(self, dataset: Dataset, token_map: TokenMap, lambdas: tuple[float, float]) -> None:
-        self.dataset, self.token_map, self.lambdas = dataset, token_map, lambdas
+    def __init__(
+        self, dataset: Dataset, token_map: TokenMap, lambdas: tuple[float, float], rounding: float | None
+    ) -> None:
+        self.dataset, self.token_map, self.lambdas, self.rounding = dataset, token_map, lambdas, rounding
         self.single = any(batch.X.dtype != np.float64 for batch in dataset.batches)
         self.centre: Centre | None = None
         self.next_centre = FIRST_CENTRE
 
     def __call__(self, params: Array) -> tuple[float, Array]:
         """Value and gradient."""
-        value, gradient = objective(params, self.dataset, self.token_map, *self.lambdas, self.centre)
+        value, gradient = objective(params, self.dataset, self.token_map, *self.lambdas, self.centre, self.rounding)
         if self.single and (norm := relative_gradient_norm(params, value, gradient)) <= self.next_centre:
             self.centre = Centre.at(params, self.dataset)
             self.next_centre = norm * FALL_TO_NEXT_CENTRE
@@ -118,12 +121,13 @@ def train(
 ) -> Trained:
     """Minimise the training objective until its relative gradient norm is at most the tolerance.
 
-    The default tolerance is what the precision of the data allows: 1e-6 in double, 1e-5 in single. Kinks are rounded
-    off by stages.
+    The default tolerance is what the precision of the data allows: 1e-6 in double, 1e-5 in single, or where the slope
+    of the loss jumps. Kinks are rounded off by stages.
     """
-    objectives = [_Objective(dataset, stage, lambdas) for stage in stages(token_map)]
+    widths = roundings(dataset.model)
+    objectives = [_Objective(dataset, stage, lambdas, tau) for stage in stages(token_map) for tau in widths]
     if tolerance is None:
-        tolerance = 1e-5 if objectives[0].single else 1e-6
+        tolerance = 1e-5 if objectives[0].single or len(widths) > 1 else 1e-6
     params, steps = start.draw(rng, dataset), 0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for function in objectives:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from replicode.codegen.runtime.kernel import (
     noise_risk,
     stability_matrix,
 )
+from replicode.codegen.runtime.label import label_moments
 from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.places import ordered
 from replicode.codegen.runtime.population import informed_overlaps, settings_of
@@ -42,6 +43,7 @@ from replicode.codegen.runtime.states import (
     _risk,
     _State,
 )
+from replicode.codegen.runtime.tested import Tested, tested
 from replicode.codegen.runtime.wording import told_apart
 
 STABLE_REPLICON = 1.0
@@ -75,17 +77,22 @@ class Solution(NamedTuple):
     bayes_risk: float | None
     warnings: tuple[str, ...]
     errors: dict[str, float]  # bounds on the order parameters, conjugates, train_loss, energy and replicon
+    test_loss: float | None = None  # of any loss but the square
+    classification_error: float | None = None  # of labels of two values
 
 
-def _start(init: str, request: _Request) -> Array:
+def overlap_start(init: str, request: _Request) -> Array:
     """Order parameters to start from: the population optimum, or next to nothing known of the teacher."""
     if init == "informed":
-        m_k, q_k, m_v, q_v = informed_overlaps(request.setting.nu, request.setting.params)
+        m_k, q_k, m_v, q_v = informed_overlaps(request.setting.nu, request.setting.params, request.setting.noise)
     else:
         m_k, q_k, m_v, q_v = 0.02, 0.3, 0.02, 0.3
     fit = request.problem.alpha / (1.0 + request.problem.alpha)
     v_k, v_v = (1.0 / (penalty + 0.3 * fit + 1e-3) for penalty in (request.problem.lambda_k, request.problem.lambda_v))
     return ordered(np.array([m_k, m_v]), np.array([q_k, q_v]), np.array([v_k, v_v]))
+
+
+_start: Callable[[str, _Request], Array] = overlap_start
 
 
 def solve(
@@ -109,13 +116,21 @@ def solve(
     if init not in ("informed", "random"):
         raise ArgumentError("init", init, "'informed' or 'random'")
     settings = settings_of(nu, noise, parameter_values(parameters))
-    problem = Problem(float(alpha), float(lambda_k), float(lambda_v))
+    problem = admitted(Problem(float(alpha), float(lambda_k), float(lambda_v)), float(noise))
     request = _Request(settings, problem, AIMED_AT if tol is None else float(tol), _budget(tol))
     worst = GOOD_ENOUGH if tol is None else request.tol
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
         state = ROUTES.state(_start(init, request), request)
         notes = _lower_branch(state, init, request._replace(budget=_budget(tol)))
         return _solution(state, request, worst, notes)
+
+
+def any_problem(problem: Problem, noise: float) -> Problem:
+    """With scores, whether there is a minimum is seen on the way."""
+    return problem
+
+
+admitted: Callable[[Problem, float], Problem] = any_problem
 
 
 def _budget(tol: float | None) -> Budget:
@@ -171,8 +186,8 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str]) 
     risk, _ = _risk(last.order, request)
     responses = [channel.response(last.order) for channel in state.seen]
     error, errors = _bounds(state)
-    known = float(errors[REPORTED.index("Vh_k")])
-    replicon, jump, shift = _stability(responses[-1], last, request, known if np.isfinite(known) else 0.0)
+    radius = _radius(responses[-1].squares, last, request)
+    replicon, jump, shift = stability_of(radius, responses[-1], last, request, errors)
     replicon_error = _replicon_error(responses, last, request) if state.converged else np.inf
     stable = bool(state.converged and replicon < STABLE_REPLICON and shift < STABLE_JUMP)
     warnings = [] if state.converged else [_not_converged(last)]
@@ -190,9 +205,12 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str]) 
         warnings.append(
             f"replica symmetry: the replicon {replicon:.3g} +- {replicon_error:.2g} may be on either side of 1"
         )
+    seen = tested(last.order, request.settings) if state.converged else Tested()
+    known = {"test_loss": seen.test_loss_error, "classification_error": seen.classification_error_error}
+    more = {name: value for name, value in known.items() if value is not None}
     return Solution(
         test_risk=risk,
-        excess_risk=risk - noise_risk(request.setting.noise),
+        excess_risk=risk - noise_risk(request.setting.noise, *label_moments(request.setting.noise)),
         train_loss=last.averages.train_loss,
         energy=_free_energy(last.order, last.conjugates, request, last.averages.envelope),
         order_parameters=dict(zip(ORDER_NAMES, map(float, last.order), strict=True)),
@@ -208,7 +226,9 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str]) 
         method=state.method,
         bayes_risk=None,
         warnings=tuple(warnings + notes),
-        errors=dict(zip(REPORTED, map(float, errors), strict=True)) | {"replicon": replicon_error},
+        errors=dict(zip(REPORTED, map(float, errors), strict=True)) | {"replicon": replicon_error} | more,
+        test_loss=seen.test_loss,
+        classification_error=seen.classification_error,
     )
 
 
@@ -225,20 +245,27 @@ def _not_converged(last: Evaluation) -> str:
     return f"not converged: the undamped residual {last.residual:.2g} stays above its tolerance"
 
 
-def _stability(response: Response, last: Evaluation, request: _Request, known: float) -> tuple[float, float, float]:
+def jumping_stability(
+    radius: float, response: Response, last: Evaluation, request: _Request, errors: Array
+) -> tuple[float, float, float]:
     """Spectral radius of the smooth de Almeida-Thouless matrix, and what the jumps of the prox weigh.
 
-    The jumps are weighed twice: relative to Vh_k, or to the error to which it is `known` (`jump_weight`), and, for the
+    The jumps are weighed twice: relative to Vh_k, or to the error to which it is known (`jump_weight`), and, for the
     verdict, as the relative change of 1/V_k = lambda_k + Vh_k, less three standard errors where nodes are random: jumps
     in a Vh_k that is itself negligible beside the regulariser do not break anything.
     """
-    radius = _radius(response.squares, last, request)
+    known = float(errors[REPORTED.index("Vh_k")])
+    known = known if np.isfinite(known) else 0.0
     stein, smooth = last.conjugates[VH_K], request.problem.alpha * response.trace
     if not np.isfinite(radius):
         return np.inf, np.inf, 0.0
     gap, noise = abs(stein - smooth), request.problem.alpha * response.noise
     scale = max(abs(stein), known, 1e-4 / last.order[V_K])
     return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[V_K])
+
+
+Stability = Callable[[float, Response, Evaluation, _Request, Array], tuple[float, float, float]]
+stability_of: Stability = jumping_stability
 
 
 def _radius(squares: Array, last: Evaluation, request: _Request) -> float:

@@ -16,6 +16,7 @@ from replicode.commands.verb import Verb, show
 @options.task
 @options.tokens
 @options.physics
+@options.learned
 @options.digits
 @options.dim
 @options.seeds(40)

@@ -9,9 +9,11 @@ from replicode import __version__
 from replicode.arguments import one_of
 from replicode.asked import asked
 from replicode.cache import cached
-from replicode.content import activation_content, task_content
+from replicode.content import activation_content, model_content, task_content
+from replicode.learned import LABELS, LOSS, learned
+from replicode.learned import named as texts
 from replicode.theory.budget import budget
-from replicode.theory.errors import InputError
+from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 
@@ -36,6 +38,8 @@ def derive(
     parameters: Mapping[str, float] | None = None,
     *,
     level: Literal["rs"] = "rs",
+    loss: str = LOSS,
+    labels: str = LABELS,
     **more: float,
 ) -> SaddleSystem: ...
 
@@ -49,6 +53,8 @@ def derive(
     parameters: Mapping[str, float] | None = None,
     *,
     level: str,
+    loss: str = LOSS,
+    labels: str = LABELS,
     **more: float,
 ) -> SaddleSystem | BayesSystem: ...
 
@@ -61,13 +67,15 @@ def derive(
     parameters: Mapping[str, float] | None = None,
     *,
     level: str = "rs",
+    loss: str = LOSS,
+    labels: str = LABELS,
     **more: float,
 ) -> SaddleSystem | BayesSystem:
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution.
 
     Level bayes is the Bayes-optimal system of the task, to which no activation matters.
     """
-    law = None if tokens is None else lengths(tokens)
+    law, model = None if tokens is None else lengths(tokens), learned(model, loss, labels)
     if one_of("level", level, GENERATED) == "bayes":
         from replicode.theory.derive.bayes import derive_bayes
 
@@ -91,9 +99,12 @@ def derivation_of(
     tokens: Tokens | None,
     level: str = "rs",
     parameters: Mapping[str, float] | None = None,
+    loss: str = LOSS,
+    labels: str = LABELS,
 ) -> dict[str, Any]:
     """The derivation of an activation in every format, from the cache when it is there."""
     one_of("level", level, LEVELS)
+    model = learned(None, loss, labels)
     law = None if tokens is None else lengths(tokens)
     given = given_parameters(parameters, {})
     of = None if level == "bayes" else named(act)
@@ -101,7 +112,7 @@ def derivation_of(
     def build() -> dict[str, Any]:
         from replicode.present import as_json, as_latex, as_markdown, as_text
 
-        found = _derivation(of, given, task, law, level)
+        found = _derivation(of, given, task, law, level, model)
         return {
             "made_for": f"derivation of {found.subject}, task {found.task}, level {level}",
             "json": as_json(found),
@@ -112,14 +123,20 @@ def derivation_of(
 
     with budget(f"deriving level {level}"):
         content = () if of is None else (activation_content(of), sorted(given.items()))
-        key = *content, task_content(task), repr(law), level
+        key = *content, task_content(task), repr(law), level, *model_content(model)
         found = cached("derive", key, build)
-        stamp = {"asked": asked(of, task, law, given, level=level), "version": __version__}
+        question = asked(of, task, law, given, model, level=level, **texts(loss, labels))
+        stamp = {"asked": question, "version": __version__}
     return found | {"json": found["json"] | stamp}
 
 
 def _derivation(
-    of: ActivationLike | None, given: Mapping[str, float], task: str | Task, law: Lengths | None, level: str
+    of: ActivationLike | None,
+    given: Mapping[str, float],
+    task: str | Task,
+    law: Lengths | None,
+    level: str,
+    model: Model | None,
 ) -> Derivation:
     """The derivation of one level."""
     from replicode import present
@@ -130,11 +147,13 @@ def _derivation(
     from replicode.theory.language.activation import activation
 
     if of is None:
-        return present.bayes_derivation(derive_bayes(task, law))
+        return present.bayes_derivation(derive_bayes(task, law, model))
     act = activation(of, given)
     if level == "population":
+        if model is not None:
+            raise Refusal("level population: it is the squared error of Gaussian labels, whatever is trained on")
         return present.population_derivation(derive_population(act, task, law))
-    system = derive_system(act, task, law)
+    system = derive_system(act, task, law, model)
     return (
         present.stability_derivation(derive_stability(system)) if level == "stability" else present.derivation(system)
     )

@@ -11,6 +11,7 @@ from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, che
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import model_content, task_content
+from replicode.learned import LABELS, LOSS, learned, named, signal
 from replicode.modules import call, module_for
 from replicode.results import Solution
 from replicode.theory.budget import BudgetSpent
@@ -34,10 +35,12 @@ def solve(
     task: str | Task = "spiked",
     tokens: Tokens,
     alpha: float,
-    nu: float,
+    nu: float | None = None,
     noise: float = 0.0,
     lambda_k: float = 1.0,
     lambda_v: float = 1.0,
+    loss: str = LOSS,
+    labels: str = LABELS,
     digits: int | None = None,
     init: str = "informed",
     backend: str = "numpy",
@@ -50,12 +53,14 @@ def solve(
 
     Without `digits` eight are aimed at for a few seconds, and three will do: the error says how many were reached.
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
-    `model` says what is learned where that is not the default, a square loss on noisy values of the hidden token.
+    `loss` and `labels` are names or expressions; `model` says the same, and more, as an object. The default is a square
+    loss on noisy values of the hidden token. `nu` may be left out where the activation is a constant.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
     tolerance = None if digits is None else check_digits(digits, MOST_DIGITS)
     wanted, law = None if digits is None else int(digits), lengths(tokens)
-    at = point(alpha, nu, noise, lambda_k, lambda_v)
+    model = learned(model, loss, labels)
+    at = point(alpha, signal(act, nu), noise, lambda_k, lambda_v)
     options = {
         "digits": wanted,
         "init": one_of("init", init, INITS),
@@ -68,7 +73,8 @@ def solve(
         fields = precise_solution((act, task, law, model), module, at, init, values, wanted)
     else:
         fields = call(module, "solve", **at, init=init, tol=tolerance, **values)._asdict()
-    solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options))
+    question = asked(act, task, law, values, model, **at, **options, **named(loss, labels))
+    solution = Solution(**fields, asked=question)
     if not bayes or _slow_bayes(module):
         return solution
     return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"], model))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from replicode.arguments import INITS, check_digits, one_of, point
 from replicode.asked import asked
 from replicode.cache import lines_file
+from replicode.learned import LABELS, LOSS, learned, named, signal
 from replicode.modules import module_for
 from replicode.results import Report
 from replicode.theory.lengths import Tokens, lengths
@@ -28,10 +29,12 @@ def validate(
     task: str | Task = "spiked",
     tokens: Tokens,
     alpha: float,
-    nu: float,
+    nu: float | None = None,
     noise: float = 0.0,
     lambda_k: float = 1.0,
     lambda_v: float = 1.0,
+    loss: str = LOSS,
+    labels: str = LABELS,
     digits: int | None = None,
     init: str = "informed",
     dim: int = 400,
@@ -44,7 +47,8 @@ def validate(
     """Train attention at D/4, D/2 and D, extrapolate in 1/D and compare all seven quantities with the theory."""
     if digits is not None:
         check_digits(digits)
-    at: dict[str, Any] = point(alpha, nu, noise, lambda_k, lambda_v)
+    model = learned(model, loss, labels)
+    at: dict[str, Any] = point(alpha, signal(act, nu), noise, lambda_k, lambda_v)
     options = {"digits": None if digits is None else int(digits), "init": one_of("init", init, INITS)}
     dim, seeds = whole_number("dim", dim, LEAST_DIM), whole_number("seeds", seeds, LEAST_SEEDS)
     given, law = given_parameters(parameters, more), lengths(tokens)
@@ -77,10 +81,10 @@ def validate(
         kept=Kept(lines_file("trained", *content)),
     )
     fields = solution._asdict() | dict(solution.order_parameters)
-    theory = {q: float(fields[q]) for q in QUANTITIES}
+    theory = {q: float(fields[q]) for q in QUANTITIES if q in fields}
     errors = {**solution.errors, "test_risk": solution.error}
-    found: dict[str, Any] = report(theory, experiment, {q: errors[q] for q in QUANTITIES})
+    found: dict[str, Any] = report(theory, experiment, {q: errors[q] for q in theory})
     found["dims"] = tuple(found["dims"])
     found["warnings"] = (*solution.warnings, *found["warnings"])
-    question = asked(act, task, law, values, model, **at, **options, dim=dim, seeds=seeds)
+    question = asked(act, task, law, values, model, **at, **options, **named(loss, labels), dim=dim, seeds=seeds)
     return Report(**found, bayes_risk=solution.bayes_risk, asked=question)

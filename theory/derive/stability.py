@@ -75,6 +75,9 @@ def replicon_direction() -> sp.Matrix:
 def derive_stability(system: SaddleSystem) -> StabilitySystem:
     """The stability of a derived saddle-point system."""
     matrix = stability_matrix(system.model)
+    if not system.model.has_scores:
+        told = {"R_vv": "E sum_ll' E^2"}
+        return StabilitySystem(system, matrix, matrix[0, 0], told, tuple(_steps(system, matrix)))
     root = sp.sqrt((matrix[0, 0] - matrix[1, 1]) ** 2 + 4 * matrix[0, 1] * matrix[1, 0])
     responses = {
         "R_kk": "E sum_ll' [H (I + V_k H)^-1]^2",
@@ -89,7 +92,7 @@ def derive_stability(system: SaddleSystem) -> StabilitySystem:
 def _steps(system: SaddleSystem, matrix: sp.ImmutableMatrix) -> list[Step]:
     parts = {
         "Fluctuations outside the replica-symmetric saddle": _fluctuations(system),
-        "The response of the prox": _responses(system.model),
+        "The response of the prox": _responses(system.model) if system.model.has_scores else [],
         "The de Almeida-Thouless matrix": _verdict(system, matrix),
     }
     return [Step(s.rule, s.lhs, s.rhs, part) for part, steps in parts.items() for s in steps]
@@ -98,7 +101,7 @@ def _steps(system: SaddleSystem, matrix: sp.ImmutableMatrix) -> list[Step]:
 def _fluctuations(system: SaddleSystem) -> list[Step]:
     """Second variations of prior and channel in a replicon direction, where everything is explicit."""
     a, b, t = sp.symbols("rs_a rs_b t", positive=True)
-    c, d = system.model.loss_curvature(), sp.Symbol("d_w", positive=True)
+    c, d = system.model.square_curvature(), sp.Symbol("d_w", positive=True)
     delta = replicon_direction()
     size = (delta**2).trace()
     prior = ReplicaMatrix(a, b).explicit(_REPLICAS) - t * delta
@@ -155,27 +158,34 @@ def _responses(model: Model) -> list[Step]:
 def _verdict(system: SaddleSystem, matrix: sp.ImmutableMatrix) -> list[Step]:
     """The two second variations together, and ridge regression, where RS is always stable."""
     model, responses = system.model, responses_of(system.model)
-    identity, scores, values = sp.eye(len(model.blocks)), model.scores, model.values
-    k, v = (model.blocks.index(b) for b in (scores, values))
+    identity, values = sp.eye(len(model.blocks)), model.values
+    v = model.blocks.index(values)
     prior = sp.diag(*[b.V**2 / BETA**2 for b in model.blocks])
     hessian = sp.Matrix(sp.BlockMatrix([[prior, -identity], [-identity, ALPHA * BETA**2 * responses]]))
-    c = model.loss_curvature()
+    c = model.square_curvature()
     ridge = c / (1 + c * values.V)
     return [
         Step(
             "the Hessian in the fluctuations of overlaps and conjugates of both blocks: singular where det(I - T) = 0",
             hessian.det(method="berkowitz"),
-            (identity - matrix).det(),
+            (-1) ** len(model.blocks) * (identity - matrix).det(),
         ),
-        Step(
-            "the mixed sector is symmetric: T_kv/V_k^2 = T_vk/V_v^2, so that three averages suffice",
-            matrix[k, v] / scores.V**2,
-            matrix[v, k] / values.V**2,
-        ),
+        *(_mixed_sector(model, matrix) if model.has_scores else []),
         Step(
             "one token with sigma = 1 (ridge regression): dG/dw = -c/(1 + c V_v), and T is below one wherever V_v is a "
             "solution",
             matrix[v, v].subs(responses[v, v], ridge**2),
             ALPHA * (c * values.V / (1 + c * values.V)) ** 2,
         ),
+    ]
+
+
+def _mixed_sector(model: Model, matrix: sp.ImmutableMatrix) -> list[Step]:
+    k, v = (model.blocks.index(b) for b in (model.scores, model.values))
+    return [
+        Step(
+            "the mixed sector is symmetric: T_kv/V_k^2 = T_vk/V_v^2, so that three averages suffice",
+            matrix[k, v] / model.scores.V**2,
+            matrix[v, k] / model.values.V**2,
+        )
     ]
