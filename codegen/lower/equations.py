@@ -23,6 +23,7 @@ from replicode.codegen.ir import (
     Vector,
 )
 from replicode.codegen.lower.kernels import parameter_symbol
+from replicode.codegen.lower.stamp import ActivationSystem
 from replicode.theory.derive.curvature import Curvature, second_rate_symbol
 from replicode.theory.derive.location import Location
 from replicode.theory.derive.population import (
@@ -278,13 +279,13 @@ def _overlap_risk(risk: PopulationRisk) -> Function:
     return Function(declared("overlap_risk_terms", not risk.gaussian), (overlaps, *tokens), sums, total)
 
 
-def parameters_of(system: SaddleSystem) -> tuple[dict[sp.Symbol, sp.Symbol], Unpacked]:
+def parameters_of(system: ActivationSystem) -> tuple[dict[sp.Symbol, sp.Symbol], Unpacked]:
     """The user's parameters by the names that they have in the module, and these as entries of `params`."""
     named = {sp.Symbol(p, real=True): parameter_symbol(p) for p in system.activation.parameters}
     return named, Unpacked("params", tuple(named.values()))
 
 
-def row_sum(system: SaddleSystem, tokens: int) -> Function:
+def row_sum(system: ActivationSystem, tokens: int) -> Function:
     """sum_l sigma_l where it does not depend on the scores."""
     named, params = parameters_of(system)
     total = system.properties.row_sum
@@ -292,7 +293,7 @@ def row_sum(system: SaddleSystem, tokens: int) -> Function:
     return Function(declared("row_sum"), (params,), (), value)
 
 
-def kinks(system: SaddleSystem) -> Function:
+def kinks(system: ActivationSystem) -> Function:
     """The scores at which sigma has a kink."""
     named, params = parameters_of(system)
     points = tuple(p.xreplace(named) for p in kink_points(system.activation))

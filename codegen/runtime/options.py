@@ -23,6 +23,11 @@ def no_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--alpha", type=float, required=True, help="samples per dimension")
 
 
+def population_options(parser: argparse.ArgumentParser) -> None:
+    """Of infinite data."""
+    parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
+
+
 def trained_options(parser: argparse.ArgumentParser) -> None:
     """Of a level at which an activation is trained."""
     no_options(parser)

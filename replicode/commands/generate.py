@@ -13,13 +13,15 @@ from replicode.theory.errors import InputError
 @options.any_activation
 @options.task
 @options.tokens
-@click.option("--level", default="rs", show_default=True, help="rs, dynamics, or bayes, which needs no activation.")
+@click.option(
+    "--level", default="rs", show_default=True, help="rs, population, dynamics, or bayes, which needs no activation."
+)
 @click.option("-o", "--output", required=True, help="The file to write.")
 @options.param
 def command(
     activation: str | None, task: str, tokens: str, level: str, output: str, parameters: dict[str, float]
 ) -> None:
-    """Write a standalone NumPy solver for an activation or its training, or for the Bayes-optimal level of a task."""
+    """Write a standalone NumPy solver for an activation at some level, or for the Bayes-optimal level of a task."""
     from replicode.codegen.writing import checked_file, is_standard_output, write
 
     target = checked_file(output)

@@ -10,7 +10,7 @@ from replicode.arguments import one_of
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import activation_content, task_content
-from replicode.kinds import ActivationLike, BayesSystem, DynamicsSystem, Model, SaddleSystem, Task
+from replicode.kinds import ActivationLike, Model, SaddleSystem, System, Task
 from replicode.theory.budget import budget
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths, Tokens, lengths
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from replicode.present import Derivation
 
 LEVELS = ("rs", "population", "bayes", "stability", "dynamics")
-GENERATED = ("rs", "bayes", "dynamics")
+GENERATED = ("rs", "population", "bayes", "dynamics")
 
 
 @overload
@@ -46,7 +46,7 @@ def derive(
     *,
     level: str,
     **more: float,
-) -> SaddleSystem | BayesSystem | DynamicsSystem: ...
+) -> System: ...
 
 
 def derive(
@@ -58,11 +58,11 @@ def derive(
     *,
     level: str = "rs",
     **more: float,
-) -> SaddleSystem | BayesSystem | DynamicsSystem:
+) -> System:
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution.
 
-    Level bayes is the Bayes-optimal system of the task, to which no activation matters; level dynamics has the
-    equations of one-pass SGD.
+    Level bayes is the Bayes-optimal system of the task, to which no activation matters; level population has the risk
+    with infinite data, level dynamics the equations of one-pass SGD.
     """
     law = None if tokens is None else lengths(tokens)
     if one_of("level", level, GENERATED) == "bayes":
@@ -77,6 +77,10 @@ def derive(
         from replicode.theory.derive.dynamics import derive_dynamics
 
         return derive_dynamics(of, task, law, model)
+    if level == "population":
+        from replicode.theory.derive.population import derive_population
+
+        return derive_population(of, task, law, model)
     return derive_system(of, task, law, model)
 
 

@@ -16,8 +16,10 @@ from replicode.codegen.link import MAIN, chosen, defined, linked, part
 from replicode.codegen.lower.bayes import LEVEL as BAYES
 from replicode.codegen.lower.dynamics import LEVEL as DYNAMICS
 from replicode.codegen.lower.module import LEVEL as TRAINED
+from replicode.codegen.lower.population import LEVEL as POPULATION
 from replicode.theory.derive.bayes import derive_bayes
 from replicode.theory.derive.dynamics import derive_dynamics
+from replicode.theory.derive.population import derive_population
 from replicode.theory.derive.saddle import derive
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +36,10 @@ CASES = {
     "dynamics": ("softmax", "spiked", 2),
     "dynamics_largest": ("erf", "max", "1:0.5,2:0.5"),
     "dynamics_weighted": ("linear", "nu*tanh(x)", 2),
+    "population": ("softmax", "spiked", 2),
+    "population_kinked": ("relu", "spiked", 2),
+    "population_weighted": ("erf", "nu*tanh(x)", "1:0.5,2:0.5"),
+    "population_largest": ("linear", "max", 2),
     "bayes": ("spiked", 2),
     "bayes_largest": ("max", "2:0.5,3:0.5"),
     "bayes_panels": ("nu*relu(x) - x**2/3", 3),
@@ -45,7 +51,11 @@ def _system(case):
     return (derive if case in TRAINED_CASES else OTHERS[case.partition("_")[0]][0])(*CASES[case])
 
 
-OTHERS = {"bayes": (derive_bayes, BAYES), "dynamics": (derive_dynamics, DYNAMICS)}
+OTHERS = {
+    "bayes": (derive_bayes, BAYES),
+    "dynamics": (derive_dynamics, DYNAMICS),
+    "population": (derive_population, POPULATION),
+}
 TRAINED_CASES = [case for case in CASES if case.partition("_")[0] not in OTHERS]
 
 
@@ -142,6 +152,8 @@ def test_modules_hold_what_they_need_alone(sources):
         "lengths": ("KinkedChannel", "Ranked"),
         "dynamics": ("KERNELS", "own_nodes", "coupled_nodes", "own_log_weight", "gauss_panels"),
         "dynamics_largest": ("gaussian_nodes", "own_nodes", "KERNELS"),
+        "population": ("loss", "gradient", "prox", "panel_averages", "_weighted_risk", "iterate"),
+        "population_kinked": ("KinkedChannel", "kinked_prox", "gradient"),
         "bayes": ("CoupledChannel", "PanelWeight", "location_weights", "KERNELS", "iterate", "gauss_panels", "sobol"),
         "bayes_largest": ("OwnChannel", "ClosedWeight", "PanelWeight"),
         "bayes_panels": ("CoupledChannel", "ClosedWeight"),
