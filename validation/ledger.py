@@ -12,7 +12,7 @@ import json
 import os
 import sqlite3
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -49,10 +49,15 @@ class Ledger:
 
     def __init__(self, path: str | Path | None) -> None:
         self.path = None if path is None else Path(os.path.realpath(path))
+        where: dict[str, Any] = {"timeout": WAIT, "isolation_level": None, "check_same_thread": False}
         with self._told():
-            self._rows = sqlite3.connect(self.path or ":memory:", timeout=WAIT, isolation_level=None)
+            self._rows = sqlite3.connect(self.path or ":memory:", **where)
             self._close = weakref.finalize(self, self._rows.close)
-            self._prepare()
+            try:
+                self._prepare()
+            except BaseException:
+                self.close()
+                raise
 
     def __enter__(self) -> Ledger:
         return self
@@ -94,6 +99,11 @@ class Ledger:
         with self._told():
             self._rows.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?)", row)
         return payload
+
+    def once(self, key: Key, build: Callable[[], Any]) -> Any:
+        """The payload of this key, built and kept where there is none."""
+        found = self.get(key)
+        return self.put(key, build()) if found is None else found
 
     @contextmanager
     def alone(self) -> Iterator[None]:

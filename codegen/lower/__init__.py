@@ -2,8 +2,9 @@
 
 Of the replica-symmetric level `kernels` has the per-sample programs, `equations` the functions of order parameters,
 fields and overlaps, `module` puts them together and says which parts of the run-time a system needs; `bayes` does all
-of that for the Bayes-optimal one, `dynamics` for training, `population` for infinite data. `stamp` is what a module of
-any level says of itself. `lowered` knows which file a system belongs to.
+of that for the Bayes-optimal one, `rsb` for one step of replica symmetry breaking, `dynamics` for training,
+`population` for infinite data. `stamp` is what a module of any level says of itself. `lowered` knows which file a
+system belongs to.
 """
 
 from replicode.codegen.ir import ModuleIR
@@ -19,9 +20,11 @@ from replicode.codegen.lower.kernels import (
 )
 from replicode.codegen.lower.module import lower_length, lower_module
 from replicode.codegen.lower.population import lower_population
+from replicode.codegen.lower.rsb import lower_step
 from replicode.theory.derive.bayes import BayesSystem
 from replicode.theory.derive.dynamics import DynamicsSystem
 from replicode.theory.derive.population import PopulationSystem
+from replicode.theory.derive.rsb import StepSystem
 from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError
 
@@ -34,6 +37,7 @@ __all__ = [
     "lower_length",
     "lower_module",
     "lower_population",
+    "lower_step",
     "lowered",
     "parameter_symbol",
     "pullback_kernel",
@@ -41,7 +45,7 @@ __all__ = [
     "stable_form",
 ]
 
-System = SaddleSystem | BayesSystem | DynamicsSystem | PopulationSystem
+System = SaddleSystem | BayesSystem | DynamicsSystem | PopulationSystem | StepSystem
 
 
 def lowered(system: System) -> ModuleIR:
@@ -55,4 +59,6 @@ def lowered(system: System) -> ModuleIR:
             return lower_dynamics(system)
         case PopulationSystem():
             return lower_population(system)
+        case StepSystem():
+            return lower_step(system)
     return lower_module(system)

@@ -20,23 +20,14 @@ from replicode.theory.lengths import Lengths
 from replicode.theory.model import Model
 
 EXPANSION = "expansion"
+PRIOR_SEAMS = ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")
 PUBLIC = ("METADATA", "Solution", "free_energy", "jacobian", "population_risk", "residual", "risk_of_overlaps", "solve")
 LEVEL = Level(
     parts=(
-        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "fields", "prox"),
+        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "fields", "prox", "prior"),
         *("channel", "proxfree", "rows", "onsets", "folds", "gaps", "mixture", "population", "hessian"),
-        *(
-            "fixedpoint",
-            "states",
-            "routes",
-            "sensitivity",
-            "solver",
-            "energy",
-            "jacobian",
-            "kinks",
-            "options",
-            "script",
-        ),
+        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "solver", "energy", "jacobian", "kinks"),
+        *("options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -77,6 +68,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
             equations.channel_rates(system),
             *equations.moment_functions(system, moments),
             *equations.saddle_maps(system),
+            *equations.spectral_functions(system),
             *equations.curvature_functions(derive_curvature(system), system.model),
             *equations.sensitivity_functions(system),
             equations.stability_function(system.model),
@@ -174,4 +166,5 @@ def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         "mixed": "mixture" if several else "alone",
         "mixed_ladder": "mixture_ladder" if several else "alone",
         "parts_of": "mixture_parts" if several else "one_part",
+        **({name: f"spectral_{name}" for name in PRIOR_SEAMS} if system.model.structured else {}),
     }

@@ -69,7 +69,7 @@ def constants_of(system: ActivationSystem, level: str, signature: str) -> dict[s
         "parameters": list(act.parameters),
         "signature": signature,
         "versions": VERSIONS,
-        "options": {"loss": str(model.loss), "penalty": str(model.penalty)},
+        "options": {"loss": str(model.loss), "penalty": str(model.penalty), **_structure(model)},
     }
     return {
         "METADATA": metadata,
@@ -78,6 +78,11 @@ def constants_of(system: ActivationSystem, level: str, signature: str) -> dict[s
         "SHIFT_INVARIANT": bool(system.properties.shift_invariant),
         "ELEMENTWISE": bool(system.properties.elementwise),
     }
+
+
+def _structure(model: Model) -> dict[str, str]:
+    """What the options say of the tokens where they are not isotropic."""
+    return {"covariance": str(model.covariance), "spectrum": "an argument of solve"} if model.structured else {}
 
 
 def provenance_of(

@@ -49,18 +49,20 @@ def points_of(config: Mapping[str, Any]) -> list[Point]:
     """Every point once, in the order in which they are asked for."""
     common = {name: value for name, value in config.items() if name not in TABLES}
     tables = [(kind, number, t) for kind in TABLES for number, t in enumerate(_tables(kind, config.get(kind, [])), 1)]
-    found: dict[Point, None] = {}
-    for kind, number, table in tables or [("grid", 0, {})]:
-        where = f"[[{kind}]] {number}: " if number else ""
-        try:
-            found |= dict.fromkeys(_Table(kind, _merged(common, table)).points())
-        except LanguageError:
-            raise
-        except InputError as problem:
-            raise InputError(f"{where}{problem.argument}", problem.value, problem.allowed) from None
-    if not found:
-        raise InputError("config", dict(config), "at least one point")
-    return list(found)
+    read_in = [_Table(kind, number, _merged(common, t), set(_flat(t))) for kind, number, t in tables]
+    read_in = read_in or [_Table("grid", 0, common, set(_flat(common)))]
+    found = list(dict.fromkeys(point for table in read_in for point in table.points()))
+    used = {name for table in read_in for name in table.used}
+    if unused := [name for name in _flat(common) if name not in used]:
+        raise InputError(unused[0], read_in[0].typed(unused[0]), read_in[0].allowed())
+    return found
+
+
+def _flat(given: Mapping[str, Any]) -> list[str]:
+    """The keys of a table, parameters as `parameters.NAME`."""
+    own = given.get("parameters", {})
+    named = [f"parameters.{name}" for name in own] if isinstance(own, Mapping) else []
+    return [*(name for name in given if name != "parameters"), *named]
 
 
 def _tables(kind: str, tables: object) -> Sequence[Mapping[str, Any]]:
@@ -79,22 +81,27 @@ def _merged(common: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, An
 
 @dataclass
 class _Table:
-    """One table: its values by key, and which of the keys some point had a use for."""
+    """One table with the keys that hold for all: which are its own, and which some point had a use for."""
 
     kind: str
+    number: int
     given: Mapping[str, Any]
+    own: set[str]
     used: set[str] = field(default_factory=set)
     activations: dict[str, tuple[tuple[str, ...], dict[str, float]]] = field(default_factory=dict)
 
-    def points(self) -> Iterator[Point]:
-        """The points; an InputError for a key that none of them uses."""
-        axes = self._axes()
-        for verb in axes["verb"]:
-            verb_of(verb)
-        for row in self._rows(axes):
-            yield self._point(row)
-        if unused := [name for name in axes if name not in self.used]:
-            raise InputError(unused[0], self._typed(unused[0]), self._allowed(axes))
+    def points(self) -> list[Point]:
+        """The points; an InputError, which names the table, for a bad value and for a key that none of them uses."""
+        try:
+            found = [self._point(row) for row in self._rows(self._axes())]
+            if unused := [name for name in self._axes() if name in self.own and name not in self.used]:
+                raise InputError(unused[0], self.typed(unused[0]), self.allowed())
+        except LanguageError:
+            raise
+        except InputError as problem:
+            where = f"[[{self.kind}]] {self.number}: " if self.number else ""
+            raise InputError(f"{where}{problem.argument}", problem.value, problem.allowed) from None
+        return found
 
     def _axes(self) -> dict[str, list[Any]]:
         """The values of every key; those of parameters under `parameters.NAME`."""
@@ -107,6 +114,8 @@ class _Table:
         axes = {name: _values(name, value) for name, value in (ordered | named).items()}
         if empty := [name for name, values in axes.items() if not values]:
             raise InputError(empty[0], [], "a value, a range or a list that is not empty")
+        for verb in axes["verb"]:
+            verb_of(verb)
         return axes
 
     def _rows(self, axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -120,7 +129,7 @@ class _Table:
         longest = max(sizes, key=lambda name: sizes[name])
         if odd := [name for name, size in sizes.items() if size not in (1, sizes[longest])]:
             allowed = f"one value, or {sizes[longest]} as {longest} has"
-            raise InputError(odd[0], self._typed(odd[0]), allowed)
+            raise InputError(odd[0], self.typed(odd[0]), allowed)
         for i in range(sizes[longest]):
             yield {name: values[i if len(values) > 1 else 0] for name, values in axes.items()}
 
@@ -150,14 +159,14 @@ class _Table:
         check_parameters(names if not free else tuple(given), given if free else defaults | given)
         return given
 
-    def _typed(self, name: str) -> Any:
+    def typed(self, name: str) -> Any:
         """The value of a key as it was given."""
         own = name.removeprefix("parameters.")
         return self.given["parameters"][own] if own != name else self.given[name]
 
-    def _allowed(self, axes: Mapping[str, Sequence[Any]]) -> str:
+    def allowed(self) -> str:
         """What the table may hold."""
-        keys = dict.fromkeys(name for verb in axes["verb"] for name in taken(verb))
+        keys = dict.fromkeys(name for verb in self._axes()["verb"] for name in taken(verb))
         own = dict.fromkeys(name for names, _ in self.activations.values() for name in names)
         parameters = f"; parameters: {', '.join(own) or 'none'}"
         return f"one of the keys verb, {', '.join(keys)}{parameters}"

@@ -29,6 +29,7 @@ class Sweep(Result):
     """The rows of a sweep in the order of its configuration; `computed` is how many of them were computed now.
 
     `older` is how many rows the ledger has of the same points by other versions of the program; they are not used.
+    `arguments` are those columns of the table that say what was asked.
     """
 
     headline = ("points", "done", "refused", "failed", "missing")
@@ -42,11 +43,12 @@ class Sweep(Result):
     failed: int
     missing: int
     older: int
+    arguments: tuple[str, ...]
     rows: tuple[Mapping[str, Any], ...]
 
     def shown(self) -> dict[str, Any]:
         """What people read: where the rows are, and how many of each kind."""
-        return {name: value for name, value in super().shown().items() if name != "rows"}
+        return {name: value for name, value in super().shown().items() if name not in ("arguments", "rows")}
 
     def table(self) -> dict[str, list[Any]]:
         """The rows column by column, which `pandas.DataFrame` takes as it is."""
@@ -54,7 +56,7 @@ class Sweep(Result):
 
     def to_xarray(self) -> Any:
         """The rows as an xarray Dataset, with an axis for every argument that varies where these form a grid."""
-        return exporting.dataset(self.table(), self.asked["columns"])
+        return exporting.dataset(self.table(), self.arguments)
 
 
 def sweep(
@@ -77,17 +79,19 @@ def sweep(
     count = whole_number("workers", workers, 1)
     check_scheduler(scheduler)
     target = None if export is None else exporting.checked_export(export)
-    points = points_of(config if isinstance(config, Mapping) else read(config))
+    found = {point.key: point for point in points_of(config if isinstance(config, Mapping) else read(config))}
+    points = list(found.values())
     path = Path(ledger) if ledger is not None else _beside(config)
     with Ledger(path) as kept:
-        work = _Work(points, kept, retry)
+        work = _Work(found, kept, retry)
         if work.missing and not dry_run:
             with kept.alone():
+                work = _Work(found, kept, retry)  # another sweep may have ended just now
                 work.compute(count, scheduler, progress)
-        rows, older = work.rows(), kept.elsewhere({key: point.text for key, point in work.points.items()})
-    columns = list(exporting.columns([point.asked for point in points]))
+        rows, older = work.rows(), kept.elsewhere({key: point.text for key, point in found.items()})
+    arguments = tuple(exporting.columns([point.asked for point in points]))
     if target is not None:
-        exporting.export(rows, columns, target)
+        exporting.export(rows, arguments, target)
     counts = Counter(row["status"] for row in rows)
     return Sweep(
         ledger=str(path),
@@ -99,9 +103,10 @@ def sweep(
         failed=counts[FAILED],
         missing=counts[MISSING],
         older=older,
+        arguments=arguments,
         rows=tuple(rows),
         warnings=_warnings(points, rows),
-        asked={"config": None if isinstance(config, Mapping) else str(config), "columns": columns},
+        asked={"config": None if isinstance(config, Mapping) else str(config)},
     )
 
 
@@ -112,9 +117,8 @@ def _beside(config: str | Path | Mapping[str, Any]) -> Path:
 class _Work:
     """The points of a sweep and the rows that there are of them."""
 
-    def __init__(self, points: Sequence[Point], ledger: Ledger, retry: bool) -> None:
-        self.points = {point.key: point for point in points}
-        self.ledger, self.computed = ledger, 0
+    def __init__(self, points: Mapping[str, Point], ledger: Ledger, retry: bool) -> None:
+        self.points, self.ledger, self.computed = points, ledger, 0
         self.known: dict[str, Row] = ledger.rows(self.points)
         again = {key for key, row in self.known.items() if retry and row.status == FAILED}
         self.missing = [point for key, point in self.points.items() if key not in self.known or key in again]

@@ -132,6 +132,10 @@ def test_what_is_no_ledger_of_this_version_is_left_as_it_is(tmp_path, make, name
     before = path.read_bytes()
     with pytest.raises(LedgerError, match=named) as refused:
         Ledger(path)
+    if make is other_database:  # and not locked either
+        rows = sqlite3.connect(path, timeout=0)
+        rows.execute("BEGIN IMMEDIATE")
+        rows.close()
     assert str(refused.value).startswith(f"ledger: got '{path}', allowed is a ledger")
     assert path.read_bytes() == before and isinstance(refused.value, InputError)
 

@@ -113,6 +113,24 @@ def test_the_same_point_is_there_once_however_it_is_written():
     assert len(keys) == 1  # a default that is written out
 
 
+def test_a_default_that_is_written_out_is_no_point_of_its_own(solved, tmp_path):
+    tables = [{"noise": 0.0}, {}, {"alpha": 1}]
+    found = rc.sweep(
+        {"activation": "linear", **LAW, "noise": 0.0, "grid": tables}, ledger=tmp_path / "a", progress=False
+    )
+    assert found.points == len(found.rows) == found.computed == 2
+
+
+def test_a_key_above_the_tables_is_for_those_that_take_it():
+    config = {**LAW, "seeds": 4, "parameters": {"c": 1.0}, "grid": [{"verb": "bayes"}, {"activation": "erf"}]}
+    with pytest.raises(InputError, match=r"^seeds: got 4, allowed is one of the keys"):
+        points_of(config)
+    config["grid"][1]["verb"] = "validate"
+    assert [p.verb for p in points_of(config)] == ["bayes", "validate"]
+    with pytest.raises(InputError, match=r"^\[\[grid\]\] 1: dim: got 40"):
+        points_of(config | {"grid": [{"verb": "bayes", "dim": 40}, config["grid"][1]]})
+
+
 def test_the_example_is_the_one_of_the_documentation():
     path = Path(__file__).parents[2] / "examples" / "sweep.toml"
     text = (path.parents[1] / "docs" / "sweep.md").read_text()

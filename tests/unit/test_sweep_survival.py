@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import replicode as rc
+from replicode.sweeps import job, pool
 from replicode.validation.ledger import Ledger
 
 SMALL = {"activation": "linear", "tokens": 1, "alpha": "1:8:8", "nu": [1, 2], "noise": 0.3, "digits": 2}
@@ -124,6 +125,21 @@ def test_a_killed_worker_loses_nothing_and_workers_end_with_their_sweep(whole, t
     told, problems = sweep.communicate(timeout=120)
     assert sweep.returncode == 0 and told.split() == ["16"], problems
     assert (tmp_path / "rows.csv").read_bytes() == whole.read_bytes()
+
+
+def test_a_point_whose_process_dies_of_it_is_a_row_that_says_so(tmp_path, monkeypatch):
+    done = job.Outcome
+
+    def dying(given):
+        if given.arguments["alpha"] == 2.0:
+            os._exit(9)
+        return done(given.key, "done", {"ok": True, "test_risk": given.arguments["alpha"]}, "", 0.0)
+
+    monkeypatch.setattr(pool, "run", dying)
+    few = config(SMALL | {"alpha": [1, 2, 3, 4], "nu": 1})
+    found = rc.sweep(few, workers=2, ledger=tmp_path / "a", progress=False)
+    assert [row["status"] for row in found.rows] == ["done", "failed", "done", "done"]
+    assert found.rows[1]["reason"] == "the process that computed it was killed, or ran out of memory"
 
 
 def limited():
