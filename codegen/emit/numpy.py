@@ -195,6 +195,8 @@ def _wrapped(line: str) -> list[str]:
     if line.startswith("# "):
         return _lines(line, WIDTH - 4, "", "#     ")
     head, value = _parted(line)
+    if len(head) > WIDTH - 6 and head.endswith(" = "):
+        return ["(", *(f"    {piece}" for piece in _lines(head.removesuffix(" = "), WIDTH - 8)), f") = {value}"]
     pieces = _lines(value, WIDTH - 8)
     if max(map(len, pieces)) > WIDTH - 8:
         pieces = _lines(re.sub(r"(?<!\*)\*(?!\*)", " * ", value), WIDTH - 8)

@@ -188,7 +188,7 @@ def test_emitted_files_pass_linter_and_types(sources, tmp_path):
         assert run.returncode == 0, run.stdout + run.stderr
 
 
-LEVELS = {"trained": TRAINED, "bayes": BAYES, "dynamics": DYNAMICS, "step": STEP}
+LEVELS = {"trained": TRAINED, "bayes": BAYES, "dynamics": DYNAMICS, "population": POPULATION, "step": STEP}
 
 
 @pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
