@@ -24,6 +24,7 @@ from replicode.codegen.ir import (
     Vector,
 )
 from replicode.codegen.lower.kernels import parameter_symbol
+from replicode.codegen.lower.stamp import ActivationSystem
 from replicode.theory.derive.channel import OUTPUT
 from replicode.theory.derive.curvature import Curvature, second_rate_symbol
 from replicode.theory.derive.label import line
@@ -411,21 +412,20 @@ def _overlap_risk(risk: PopulationRisk) -> Function:
     return Function(declared("overlap_risk_terms", *stars_taken), (overlaps, *tokens), sums, total)
 
 
-def parameters_of(system: SaddleSystem) -> tuple[dict[sp.Symbol, sp.Symbol], Unpacked]:
+def parameters_of(system: ActivationSystem) -> tuple[dict[sp.Symbol, sp.Symbol], Unpacked]:
     """The user's parameters by the names that they have in the module, and these as entries of `params`."""
     named = {sp.Symbol(p, real=True): parameter_symbol(p) for p in system.activation.parameters}
     return named, Unpacked("params", tuple(named.values()))
 
 
-def row_sum(system: SaddleSystem, tokens: int) -> Function:
+def row_sum(system: ActivationSystem, tokens: int, total: sp.Expr | None) -> Function:
     """sum_l sigma_l where it does not depend on the scores."""
     named, params = parameters_of(system)
-    total = system.balance
     value = None if total is None else total.xreplace({L: sp.Integer(tokens), **named})
     return Function(declared("row_sum"), (params,), (), value)
 
 
-def kinks(system: SaddleSystem) -> Function:
+def kinks(system: ActivationSystem) -> Function:
     """The scores at which sigma has a kink."""
     named, params = parameters_of(system)
     points = tuple(p.xreplace(named) for p in kink_points(system.activation))

@@ -419,8 +419,8 @@ MESSAGES = [
     Mutant(
         "label noise of the sampled state evolution",
         "validation/amp_evolution.py",
-        "sqrt(1.0 - q_v + of.noise**2)",
-        "sqrt(1.0 - q_v + of.noise)",
+        "label_variance(1.0 - q_v, of.noise)",
+        "label_variance(1.0 - q_v, 2.0 * of.noise)",
         checks("statistical/test_amp", "two_ways_to_the_state_evolution_agree[spiked-2.0-4000]"),
     ),
     Mutant(

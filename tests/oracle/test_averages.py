@@ -9,7 +9,8 @@ from mpmath import mpf
 
 from replicode.codegen.averages import Law
 from replicode.codegen.compiler import generate
-from replicode.codegen.population import COARSE, FINE, averager, bayes_gain
+from replicode.codegen.population import averager, bayes_gain
+from replicode.codegen.runtime.optimum import COARSE, FINE
 from replicode.codegen.sampled import SampledAverages
 from replicode.theory.derive.saddle import derive
 from replicode.theory.errors import Refusal
@@ -30,7 +31,7 @@ POINT = {"m": 0.8, "tau": 0.5, "nu": 1.3, "c": 0.3}
 def _factorised(text, task_text, tokens, m=POINT["m"], tau=POINT["tau"], nu=POINT["nu"], fineness=FINE):
     act = activation(text)
     averages, _ = averager(act, task(task_text), nu, lengths(tokens))
-    return averages(m, tau, {sp.Symbol(p, real=True): POINT[p] for p in act.parameters}, fineness)
+    return averages(m, tau, {p: POINT[p] for p in act.parameters}, fineness)
 
 
 @pytest.mark.parametrize("task_text", TASKS)
