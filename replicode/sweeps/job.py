@@ -16,6 +16,7 @@ from replicode.sweeps.point import Point, verb_of
 from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.registry import ACTIVATIONS, TASKS, Registered
+from replicode.uncertain import with_error
 from replicode.validation.ledger import DONE
 
 REFUSED, FAILED, FOREIGN = "refused", "failed", "foreign"
@@ -118,7 +119,7 @@ def _said(found: Result) -> str:
     value, error = getattr(found, name), getattr(found, "error", None)
     if not isinstance(value, float) or error is None:
         return f"{name} {value}"
-    return f"{name} {value:.6g} +- {float(error):.1e}"
+    return f"{name} {with_error(value, float(error))}"
 
 
 def _register(names: tuple[Name, ...]) -> None:

@@ -303,7 +303,7 @@ def test_the_command_exports_and_leaves_with_the_status_of_its_rows(solved, tmp_
     result = json.loads(found.stdout)
     assert found.exit_code == 0 and result["schema"] == "replicode/sweep/1" and len(result["rows"]) == 4
     assert result["ledger"] == str(tmp_path / "c.sqlite") and (tmp_path / "c.sqlite").exists()
-    assert "4/4 (0 s left); test_risk 4 +- 1.0e-03: solve linear" in found.stderr
+    assert "4/4 (0 s left); test_risk 4.000(1): solve linear" in found.stderr
     happens[5.0] = Refusal("too far")
     path.write_text(path.read_text().replace("1:4:4", "1:5:5"))
     found = run(path)
