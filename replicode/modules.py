@@ -10,18 +10,14 @@ import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from replicode.arguments import BACKENDS, check_parameters, one_of
 from replicode.cache import cached
 from replicode.codegen.loading import call as call
 from replicode.content import Content, activation_content, model_content, task_content
+from replicode.kinds import ActivationLike, Model, Task
 from replicode.theory.lengths import Lengths, Tokens, lengths
-
-if TYPE_CHECKING:
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
 
 
 def module_for(

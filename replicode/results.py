@@ -18,6 +18,7 @@ from replicode.uncertain import with_error, written
 
 _LAST = ("warnings", "asked", "version")
 _UNREAD = ("asked", "version", "errors", "bayes_error")
+_STRUCTURED = ("norm2_k", "norm2_v", "effective_rank")  # reported with a spectrum alone
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -117,6 +118,9 @@ class Solution(Result):
     derivatives: Mapping[str, Mapping[str, float]] | None = None
     derivative_errors: Mapping[str, Mapping[str, float]] | None = None
     derivative_methods: Mapping[str, str] | None = None
+    norm2_k: float | None = None
+    norm2_v: float | None = None
+    effective_rank: float | None = None
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -151,6 +155,7 @@ class Solution(Result):
 
     def _told(self, most: int) -> dict[str, Any]:
         found, digits = super().to_dict(), self.asked.get("digits") or 0
+        found = {name: value for name, value in found.items() if name not in _STRUCTURED or value is not None}
         if digits <= most:
             return found
         from replicode.precise import as_texts

@@ -106,6 +106,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "step_b": (r"\delta_b", "what a step adds to the other"),
     "z_star": ("z^{*}", "value of a token under the teacher"),
     "chi": (r"\chi", "score of a token under the student"),
+    "mean_i": (r"{\rm mean}_i", "mean over the coordinates of the tokens' covariance"),
     "t_y": (r"t_{y}", "exponent of the label in the test function exp(t.w)"),
 }
 _BLOCK = {"k": "the scores' weights k", "v": "the values' weights v"}
@@ -216,6 +217,27 @@ def _loading(variable: str, normal: str) -> tuple[str, str]:
     return rf"c_{{{variable}{normal}}}", f"coefficient of normal {normal} in variable {variable}"
 
 
+_COORDINATE = {
+    "s": ("s_{%s}", "eigenvalue of the tokens' covariance, coordinate "),
+    "p": ("p_{%s}", "weight of the penalty, one unless given, coordinate "),
+}
+
+
+def _coordinate(name: str, number: str) -> tuple[str, str]:
+    shown, words = _COORDINATE[name]
+    return shown % number, words + number
+
+
+def _teacher_square(block: str, number: str) -> tuple[str, str]:
+    words = f"square of the teacher's whitened weight, D t_i, for {_BLOCK[block]}, coordinate {number}"
+    return f"c^{{{block}}}_{{{number}}}", words
+
+
+def _spectral(name: str, block: str) -> tuple[str, str]:
+    words = {"tau": "mean of s_i/(lambda p_i + Vh s_i)", "kappa": "the same mean weighed by the teacher, c_i"}
+    return rf"\{name}_{{{block}}}", f"{words[name]}, for {_BLOCK[block]}"
+
+
 _PATTERNS = (
     (re.compile(r"pull_([kv])_(kstar|vstar|k|v)"), _pull),
     (re.compile(r"spread_([kv])([kv])"), _spread),
@@ -229,6 +251,9 @@ _PATTERNS = (
     (re.compile(r"(w_chi|sigma|A_L|B_L|x|w|z|H|C|E)_(\d+)"), _numbered),
     (re.compile(r"([wGt])_(chi|z)_(eps|l)"), _field),
     (re.compile(r"(theta|s)_([0ab])"), _source),
+    (re.compile(r"([sp])_(\d+|i)"), _coordinate),
+    (re.compile(r"c_([kv])_(\d+|i)"), _teacher_square),
+    (re.compile(r"(tau|kappa)_([kv])"), _spectral),
     (re.compile(r"avg_(.+)"), _averaged),
 )
 
@@ -319,7 +344,7 @@ class _Tex(LatexPrinter):
         name = expr.func.__name__
         if name == "EM":
             return self._print_EM(expr, exp)
-        if name.startswith("G_"):
+        if name.startswith(("G_", "tau_", "kappa_")):
             return tex(name) + (f"^{{{exp}}}" if exp else "")
         return str(super()._print_Function(expr, exp))
 

@@ -21,6 +21,7 @@ from replicode.validation.ledger import Ledger, LedgerError
 from replicode.validation.measure import QUANTITIES, Risk, measure
 from replicode.validation.sampling import Array, Sampler
 from replicode.validation.scores import Scores, scores_of
+from replicode.validation.spectrum import Coordinates
 from replicode.validation.statistics import FALSE_ALARM, SHIFT, Comparison, QuantityTest, compare, holm
 from replicode.validation.training import Start, train
 
@@ -39,6 +40,7 @@ class Ensemble:
     scores: tuple[Scores, ...]
     single: bool = False
     model: Model = DEFAULT_MODEL
+    coordinates: Coordinates | None = None
 
     @classmethod
     def of(
@@ -51,10 +53,11 @@ class Ensemble:
         *,
         single: bool = False,
         model: Model = DEFAULT_MODEL,
+        coordinates: Coordinates | None = None,
     ) -> Ensemble:
         """The setting of a task at a signal nu, which is infinite where the task has that limit."""
         scores = tuple(scores_of(task, nu, tokens) for tokens in lengths.tokens)
-        return cls(lengths, alpha, noise, scores, single, model)
+        return cls(lengths, alpha, noise, scores, single, model, coordinates)
 
     def __post_init__(self) -> None:
         if not (isfinite(self.alpha) and self.alpha > 0):
@@ -68,7 +71,8 @@ class Ensemble:
         """
         exact = self.alpha * dim
         samples = round(exact) if abs(exact - round(exact)) <= 1e-9 else floor(exact + rng.random())
-        return Sampler(self.lengths, dim, max(samples, 1), self.noise, self.scores, self.single, self.model)
+        law = None if self.coordinates is None else self.coordinates.at(dim)
+        return Sampler(self.lengths, dim, max(samples, 1), self.noise, self.scores, self.single, self.model, law)
 
 
 @dataclass(frozen=True)

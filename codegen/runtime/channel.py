@@ -6,7 +6,7 @@ All evaluators have one interface: `averages(order)` for the saddle equations an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -96,6 +96,10 @@ class Channel(Protocol):
 
     def smooth_nodes(self, order: Array) -> Sequence[SmoothNodes] | None:
         """Where its second rates are averaged, length by length; None, unless a channel says otherwise: it has none."""
+        return None
+
+    def less_folds(self) -> tuple[Channel, Callable[[Array], Array]] | None:
+        """A channel that has second rates, and what is subtracted from its rates here; None unless it is so made."""
         return None
 
 

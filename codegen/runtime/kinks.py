@@ -17,7 +17,6 @@ from replicode.codegen.runtime.fixedpoint import (
     WORST_CONDITION,
     Evaluation,
     Linearised,
-    Problem,
     evaluate,
     from_free,
     reported,
@@ -30,6 +29,7 @@ from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.nodes import sobol
 from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.population import PopulationAverages, _one_token, _one_token_moments, _scrambled_averages
+from replicode.codegen.runtime.prior import Problem
 from replicode.codegen.runtime.prox import (
     FAR,
     NEAR,

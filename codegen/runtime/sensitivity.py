@@ -15,23 +15,21 @@ import numpy as np
 from scipy import special
 
 from replicode.codegen.runtime.channel import Averages, Channel, Ensemble
-from replicode.codegen.runtime.fixedpoint import REPORTED, SCALES, Problem
+from replicode.codegen.runtime.fixedpoint import REPORTED, SCALES
 from replicode.codegen.runtime.hessian import second_rates
 from replicode.codegen.runtime.kernel import (
     ORDER_NAMES,
     PARAMETERS,
     Array,
-    free_energy_gradient,
-    free_energy_hessian,
-    free_energy_value,
     noise_risk_slope,
-    parameter_slopes,
     risk_slopes_on_manifold,
     train_loss_slopes,
 )
 from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.mixture import parts_of
 from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block, ordered
 from replicode.codegen.runtime.population import PopulationAverages, population_averages
+from replicode.codegen.runtime.prior import STRENGTHS, Problem, gradient_at, hessian_at, slopes_at, value_at
 from replicode.codegen.runtime.states import COVERAGE, FOLD_WEIGHT, LEVEL_SAFETY, _Request, _State
 
 CLOSE_STEP, WIDE_STEPS = 1e-2, 3e-2  # relative steps on smooth averages, and where the prox may jump
@@ -41,6 +39,7 @@ POINT_SAFETY = 10.0
 SLOPE_ROUNDING = 1e-13
 BEST_POPULATION = 1e-13
 DERIVED, DIFFERENCED = "derived", "differences on the same nodes"
+RISKS = 2
 QUANTITIES = ("test_risk", "excess_risk", *REPORTED)
 
 
@@ -69,10 +68,15 @@ derived_rates: Callable[[Channel, Array], Array | None] = second_rates
 
 def differenced_slope(function: Callable[[float], Array], step: float, relative: float = CLOSE_STEP) -> _Slope:
     """A central difference of fourth order; those of second order at two steps tell what is left."""
-    ends = [(function(h * step), function(-h * step), 2.0 * h * step) for h in (1.0, 2.0)]
-    near, far = ((above - below) / width for above, below, width in ends)
-    size = np.abs(ends[0][0]) * SLOPE_ROUNDING / abs(step)
-    return _Slope((4.0 * near - far) / 3.0, STEP_SAFETY * relative**2 * np.abs(near - far) + size)
+    near, far = (central_slope(function, h * step) for h in (1.0, 2.0))
+    left = STEP_SAFETY * relative**2 * np.abs(near.value - far.value) + near.error
+    return _Slope((4.0 * near.value - far.value) / 3.0, left)
+
+
+def central_slope(function: Callable[[float], Array], step: float) -> _Slope:
+    """A central difference of second order, with what rounding leaves open."""
+    above, below = function(step), function(-step)
+    return _Slope((above - below) / (2.0 * step), np.abs(above) * SLOPE_ROUNDING / abs(step))
 
 
 def differentiable(setting: Setting, wanted: Sequence[str]) -> dict[str, float]:
@@ -113,20 +117,37 @@ def _vector(found: Averages) -> Array:
 
 
 def rate_slopes(channel: Channel, order: Array, step: float = CLOSE_STEP) -> _Slope:
-    """The Hessian of E[M] on the nodes of a channel: derived, or by differences of the rates, made symmetric."""
+    """The Hessian of E[M] on the nodes of a channel, length by length."""
+    parts = [(share, _rate_slopes_of_length(part, order, step)) for share, part in parts_of(channel)]
+    value, error = (np.sum([s * getattr(slope, field) for s, slope in parts], axis=0) for field in _Slope._fields)
+    return _Slope(value, error)
+
+
+def _rate_slopes_of_length(channel: Channel, order: Array, step: float) -> _Slope:
+    """Derived, or by differences of the rates; where folds are subtracted, only what is subtracted is differenced."""
     second = derived_rates(channel, order)
     if second is not None:
         return _Slope(second, np.zeros((RATES, RATES)))
+    parts = channel.less_folds()
+    if parts is not None and (smooth := derived_rates(parts[0], order)) is not None:
+        folded = _differenced_rates(parts[1], order, CLOSE_STEP, central_slope)
+        return _Slope(smooth - folded.value, folded.error + CLOSE_STEP**2 * np.abs(folded.value))
+    return _differenced_rates(lambda at: channel.averages(at).rates, order, step, differenced_slope)
+
+
+def _differenced_rates(
+    rates: Callable[[Array], Array],
+    order: Array,
+    step: float,
+    slope: Callable[[Callable[[float], Array], float], _Slope],
+) -> _Slope:
+    """The derivatives of rates in the order parameters, made symmetric."""
     m, q, v = by_block(order)
     columns = []
     for move in np.diag(ordered(np.sqrt(q) - np.abs(m), q - m * m, v)):
-
-        def rates(by: float, move: Array = move) -> Array:
-            return channel.averages(order + by * move).rates
-
-        value, error = differenced_slope(rates, step, step)
-        columns.append(_Slope(value / move.sum(), error / move.sum()))
-    value, error = (np.stack([getattr(c, field) for c in columns], axis=1) for field in _Slope._fields)
+        value, error = slope(lambda h, move=move: rates(order + h * move), step)  # type: ignore[misc]
+        columns.append((value / move.sum(), error / move.sum()))
+    value, error = (np.stack(part, axis=1) for part in zip(*columns))
     return _Slope(0.5 * (value + value.T), error + 0.5 * np.abs(value - value.T))
 
 
@@ -142,8 +163,8 @@ class _Explicit(NamedTuple):
 def _explicit_in_problem(state: _State, problem: Problem) -> dict[str, _Explicit]:
     """In alpha and the lambdas: derived."""
     last = state.last
-    rows = parameter_slopes(last.order, last.conjugates, *problem, last.averages.envelope, last.averages.rates)
-    return {n: _Explicit(row[1:], float(row[0]), 0.0, np.zeros(row.size - 1)) for n, row in zip(Problem._fields, rows)}
+    rows = slopes_at(last.order, last.conjugates, problem, last.averages.envelope, last.averages.rates)
+    return {n: _Explicit(row[1:], float(row[0]), 0.0, np.zeros(row.size - 1)) for n, row in zip(STRENGTHS, rows)}
 
 
 def _explicit_in_setting(
@@ -152,8 +173,8 @@ def _explicit_in_setting(
     """In what the averages depend on: by differences on the same nodes; f and grad f are linear in E[M] and rates."""
     order, conjugates, problem = state.last.order, state.last.conjugates, request.problem
     zero = np.zeros(RATES)
-    base = free_energy_gradient(order, conjugates, *problem, zero)
-    energy = free_energy_value(order, conjugates, *problem, 1.0) - free_energy_value(order, conjugates, *problem, 0.0)
+    base = gradient_at(order, conjugates, problem, zero)
+    energy = value_at(order, conjugates, problem, 1.0) - value_at(order, conjugates, problem, 0.0)
     found = {}
     for name, step in steps.items():
 
@@ -162,8 +183,8 @@ def _explicit_in_setting(
 
         widened = WIDE_STEPS / CLOSE_STEP if wide else 1.0
         value, error = differenced_slope(averages, widened * step, widened * CLOSE_STEP)
-        gradient = free_energy_gradient(order, conjugates, *problem, value[:RATES]) - base
-        bound = free_energy_gradient(order, conjugates, *problem, error[:RATES]) - base
+        gradient = gradient_at(order, conjugates, problem, value[:RATES]) - base
+        bound = gradient_at(order, conjugates, problem, error[:RATES]) - base
         envelope, train_loss = map(float, value[RATES:])
         found[name] = _Explicit(gradient, energy * envelope, train_loss, np.abs(bound))
     return found
@@ -209,7 +230,7 @@ def _on_channel(
     second = rate_slopes(channel, state.last.order, WIDE_STEPS if wide else CLOSE_STEP)
     last, problem = state.last, request.problem
     explicit = _explicit_in_problem(state, problem) | _explicit_in_setting(channel, state, request, steps, wide)
-    hessian = free_energy_hessian(last.order, last.conjugates, *problem, second.value)
+    hessian = hessian_at(last.order, last.conjugates, problem, second.value)
     inverse = np.linalg.inv(hessian) if np.isfinite(hessian).all() else np.full(hessian.shape, np.nan)
     loss = train_loss_slopes(last.order, last.averages.rates, second.value)
     noise = request.setting.noise
@@ -218,8 +239,8 @@ def _on_channel(
         moves = -inverse @ own.gradient
         order = moves[:RATES]
         open_rates = second.error @ np.abs(order)
-        bound = np.abs(free_energy_gradient(last.order, last.conjugates, *problem, open_rates))
-        bound -= np.abs(free_energy_gradient(last.order, last.conjugates, *problem, np.zeros(RATES)))
+        bound = np.abs(gradient_at(last.order, last.conjugates, problem, open_rates))
+        bound -= np.abs(gradient_at(last.order, last.conjugates, problem, np.zeros(RATES)))
         reach = np.abs(inverse) @ (np.abs(bound) + own.error)
         test = float(risk.order @ order) + risk.explicit.get(name, 0.0)
         excess = test - (noise_risk_slope(noise) if name == "noise" else 0.0)
@@ -229,7 +250,7 @@ def _on_channel(
     return found
 
 
-ALL_PARAMETERS = (*Problem._fields, "nu", "noise", *PARAMETERS)
+ALL_PARAMETERS = (*STRENGTHS, "nu", "noise", *PARAMETERS)
 
 
 def sensitivities(state: _State, request: _Request, wanted: Sequence[str] = ALL_PARAMETERS) -> Sensitivities | None:
@@ -246,10 +267,12 @@ def sensitivities(state: _State, request: _Request, wanted: Sequence[str] = ALL_
     for name in (n for n in found[-1] if n in wanted):
         table = np.array([f[name].value for f in found])
         value, spread = (table.mean(axis=0), _member_spread(table)) if random else (table[-1], _level_spread(table))
-        error = spread + found[-1][name].error + _point_share(state, request) * np.abs(value).max()
+        size = np.abs(value)
+        size[:RISKS] = np.maximum(size[:RISKS], np.abs(risk.order) @ size[RISKS : RISKS + RATES])  # nothing cancels
+        error = spread + found[-1][name].error + _point_share(state) * size
         values[name] = dict(zip(QUANTITIES, map(float, value), strict=True))
         errors[name] = dict(zip(QUANTITIES, map(float, np.nan_to_num(error, nan=np.inf)), strict=True))
-    how = {n: DERIVED if n in Problem._fields else DIFFERENCED for n in values}
+    how = {n: DERIVED if n in STRENGTHS else DIFFERENCED for n in values}
     return Sensitivities(values, errors, how)
 
 
@@ -265,9 +288,8 @@ def _level_spread(table: Array) -> Array:
     )
 
 
-def _point_share(state: _State, request: _Request) -> float:
-    """How much of a derivative is open because the solution, and what folds at it, is known to its error only."""
-    order = state.last.order
-    own = state.errors[: len(ORDER_NAMES)] / (SCALES + np.abs(order))
-    folded = state.last.averages.folded_mass
-    return float(POINT_SAFETY * own.max()) + (FOLD_WEIGHT * folded if np.isfinite(folded) else 0.0)
+def _point_share(state: _State) -> float:
+    """How much of a derivative is open because the solution, and what folds at it uncut, is known to its error only."""
+    own = state.errors[: len(ORDER_NAMES)] / (SCALES + np.abs(state.last.order))
+    uncut = not getattr(state.on[-1], "cuts_folds", True)
+    return float(POINT_SAFETY * own.max()) + (FOLD_WEIGHT * state.last.averages.folded_mass if uncut else 0.0)

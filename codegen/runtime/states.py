@@ -16,7 +16,6 @@ from replicode.codegen.runtime.fixedpoint import (
     Converged,
     Evaluation,
     Linearised,
-    Problem,
     evaluate,
     from_free,
     iterate,
@@ -33,6 +32,7 @@ from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.nodes import sobol
 from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block
 from replicode.codegen.runtime.population import _population_risk
+from replicode.codegen.runtime.prior import Problem
 
 LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8

@@ -15,6 +15,7 @@ from replicode.commands.verb import Verb, show
 @options.task
 @options.tokens
 @options.physics
+@options.spectrum
 @options.digits
 @click.option("--backend", default="numpy", show_default=True, help="numpy, or fast: compiled loops (C compiler).")
 @click.option("--derivatives", is_flag=True, help="Also d(quantity)/d(parameter), with errors.")

@@ -16,6 +16,7 @@ from replicode.commands.verb import Verb, show
 @options.task
 @options.tokens
 @options.physics
+@options.spectrum
 @options.digits
 @options.dim
 @options.seeds(40)

@@ -5,27 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, check_digits, one_of, point
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import model_content, task_content
+from replicode.kinds import ActivationLike, Model, Task
 from replicode.modules import call, module_for
 from replicode.results import Solution
+from replicode.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
+    from replicode.problem import Problem
 
 BAYES_DIGITS = 6
 BAYES_WORST = 1e-3
 BAYES_TOKENS = 4
+Found = TypeVar("Found", bound=Solution)
 
 
 def solve(
@@ -44,6 +45,8 @@ def solve(
     bayes: bool = True,
     derivatives: bool = False,
     model: Model | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Solution:
@@ -53,6 +56,8 @@ def solve(
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
     `derivatives=True` adds those of every quantity in every parameter, with their errors.
     `model` says what is learned where that is not the default, a square loss on noisy values of the hidden token.
+    With a `spectrum` the tokens are structured: power:A:D, a file, or an array of eigenvalues, with a `teacher`;
+    the overlaps then are in the metric of the covariance, and there is no bayes_risk.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
     tolerance = None if digits is None else check_digits(digits, MOST_DIGITS)
@@ -65,17 +70,30 @@ def solve(
     }
     if derivatives and wanted is not None and wanted > DOUBLE_DIGITS:
         raise InputError("digits", digits, f"at most {DOUBLE_DIGITS} where derivatives are asked for")
+    law_of_tokens = token_spectrum(spectrum, teacher)
+    model = structured(model, law_of_tokens)
+    if law_of_tokens is not None:
+        check_structured(wanted)
     module, values = module_for(act, task, law, backend, given_parameters(parameters, more), model)
+    data = {} if law_of_tokens is None else {"spectrum": law_of_tokens.argument}
     if wanted is not None and wanted > DOUBLE_DIGITS:
         from replicode.precise import precise_solution
 
         fields = precise_solution((act, task, law, model), module, at, init, values, wanted)
     else:
-        fields = call(module, "solve", **at, init=init, tol=tolerance, derivatives=derivatives, **values)._asdict()
-    solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options))
-    if not bayes or _slow_bayes(module):
+        more_asked = {"derivatives": derivatives, **data}
+        fields = call(module, "solve", **at, init=init, tol=tolerance, **more_asked, **values)._asdict()
+    question = {} if law_of_tokens is None else law_of_tokens.question()
+    solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options, **question))
+    if law_of_tokens is not None or not bayes or _slow_bayes(module):
         return solution
     return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"], model))
+
+
+def check_structured(digits: int | None) -> None:
+    """What is not there for structured tokens is refused with the reason."""
+    if digits is not None and digits > DOUBLE_DIGITS:
+        raise Refusal(f"digits: {digits} of them with a spectrum; its means over coordinates are in double precision")
 
 
 def _slow_bayes(module: ModuleType) -> bool:
@@ -113,7 +131,16 @@ def bayes_reference(
     return None if found["risk"] is None else (float(found["risk"]), float(found["error"]))
 
 
-def _beside_bayes(solution: Solution, reference: tuple[float, float] | None) -> Solution:
+def bayes_beside(solution: Found, posed: Problem) -> Found:
+    """A solution of a problem with the Bayes-optimal risk beside it, where that does not take minutes."""
+    if _slow_bayes(posed.module):
+        return solution
+    at = solution.asked
+    reference = bayes_reference(posed.task, posed.law, at["alpha"], at["nu"], at["noise"], posed.model)
+    return _beside_bayes(solution, reference)
+
+
+def _beside_bayes(solution: Found, reference: tuple[float, float] | None) -> Found:
     """The solution with the Bayes-optimal risk and its error, and a warning where it claims to beat it."""
     if reference is None:
         return solution

@@ -19,6 +19,7 @@ from replicode.codegen.lower.module import LEVEL as TRAINED
 from replicode.theory.derive.bayes import derive_bayes
 from replicode.theory.derive.dynamics import derive_dynamics
 from replicode.theory.derive.saddle import derive
+from replicode.theory.model import STRUCTURED_MODEL
 
 ROOT = Path(__file__).parents[2]
 CASES = {
@@ -30,6 +31,7 @@ CASES = {
     "largest": ("softmax", "max", 2),
     "weighted": ("linear", "nu*tanh(x)", 2),
     "lengths": ("softmax", "spiked", "1:0.2,2:0.3,3:0.5"),
+    "structured": ("softmax", "spiked", 2, STRUCTURED_MODEL),
     "sampled": ("relu", "nu*x + tanh(x) - log(sum(exp(nu*x + tanh(x))))", "1:0.5,2:0.5"),
     "dynamics": ("softmax", "spiked", 2),
     "dynamics_largest": ("erf", "max", "1:0.5,2:0.5"),
@@ -134,7 +136,8 @@ def test_what_is_public_is_said(sources):
 
 def test_modules_hold_what_they_need_alone(sources):
     absent = {
-        "softmax": ("Ranked", "Mixture", "KinkedChannel", "_weighted_risk", "own_log_weight"),
+        "softmax": ("Ranked", "Mixture", "KinkedChannel", "_weighted_risk", "own_log_weight", "coordinate_terms"),
+        "structured": ("closed_image", "no_traces", "no_spectrum"),
         "linear": ("FoldedChannel", "GapChannel", "Mixture", "hard_location"),
         "relu": ("ProxFreeChannel", "FoldedChannel", "ProxChannel", "prox", "global_prox", "_integrands"),
         "largest": ("own_location", "displacements", "second_rates", "Sampled"),
