@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from replicode.cache import program_digest
 from replicode.codegen.threads import one_thread
 from replicode.results import Result
-from replicode.sweeps.point import Point, verb_of
+from replicode.sweeps.point import Point, program, verb_of
 from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.registry import ACTIVATIONS, TASKS, Registered
@@ -55,7 +54,7 @@ class Outcome(NamedTuple):
 
 def job_of(point: Point, owner: int | None) -> Job:
     """The job of a point."""
-    return Job(point.key, point.verb, point.call(), _names(point), program_digest(), owner)
+    return Job(point.key, point.verb, point.call(), _names(point), program(point.verb), owner)
 
 
 def _names(point: Point) -> tuple[Name, ...]:
@@ -80,7 +79,7 @@ def _as_text(kind: str, name: str, _: Registered) -> str:
 
 def run(job: Job) -> Outcome:
     """The outcome of a job: a result, a refusal or a failure with its reason. Only an interrupt gets through."""
-    if job.program != program_digest():
+    if job.program != program(job.verb):
         return Outcome(job.key, FOREIGN, {}, "the worker has another version of Replicode, NumPy, SciPy or SymPy", 0.0)
     if job.owner is not None and job.owner != os.getpid():
         _end_with(job.owner)
