@@ -17,7 +17,7 @@ from benchmarks.timing import table
 
 CONFIG = """activation = "linear"
 tokens = 2
-alpha = "2:8:60"
+alpha = "2:8:100"
 nu = [1, 2]
 noise = 0.3
 digits = 7
@@ -30,7 +30,7 @@ def run(rounds=ROUNDS):
     print("## A sweep with two workers against one\n")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sweep.toml").write_text(CONFIG)
-        warm = CONFIG.replace("2:8:60", "4:5:2")
+        warm = CONFIG.replace("2:8:100", "4:5:2")
         (Path(folder) / "warm.toml").write_text(warm)
         _sweep(folder, 1, config="warm.toml")  # modules are derived here
         found = [{workers: _sweep(folder, workers) for workers in (1, 2)} for _ in range(rounds)]
