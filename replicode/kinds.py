@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from replicode.theory.derive.bayes import BayesSystem as BayesSystem
     from replicode.theory.derive.dynamics import DynamicsSystem as DynamicsSystem
+    from replicode.theory.derive.rsb import StepSystem as StepSystem
     from replicode.theory.derive.saddle import SaddleSystem as SaddleSystem
     from replicode.theory.language.activation import ActivationLike as ActivationLike
     from replicode.theory.language.task import Task as Task
@@ -18,6 +19,7 @@ else:
         "BayesSystem": "derive.bayes",
         "DynamicsSystem": "derive.dynamics",
         "SaddleSystem": "derive.saddle",
+        "StepSystem": "derive.rsb",
         "ActivationLike": "language.activation",
         "Task": "language.task",
         "Model": "model",

@@ -24,6 +24,7 @@ from replicode.theory.derive.dynamics import DynamicsSystem
 from replicode.theory.derive.optimum import excess_of
 from replicode.theory.derive.population import PopulationSystem
 from replicode.theory.derive.replica import Step
+from replicode.theory.derive.rsb import StepSystem
 from replicode.theory.derive.saddle import Reduction, SaddleSystem
 from replicode.theory.derive.stability import StabilitySystem
 from replicode.theory.language.functions import nodes_that
@@ -82,7 +83,7 @@ class Derivation:
 
 def derivation(system: SaddleSystem) -> Derivation:
     """The derivation of the saddle-point system."""
-    inverse = inverse_map(system)
+    inverse = inverse_map(system) if system.model.has_scores else None
     derived = {f"{name}_derivative_form": e for name, e in system.derivative_equations().items()}
     return _derivation(
         system,
@@ -90,8 +91,8 @@ def derivation(system: SaddleSystem) -> Derivation:
         tokens=system.lengths and (system.tokens or str(system.lengths)),
         free_energy=system.free_energy,
         equations=system.equations() | derived,
-        prox=inverse - W_CHI,
-        jacobian=prox_jacobian(system),
+        prox=None if inverse is None else inverse - W_CHI,
+        jacobian=None if inverse is None else prox_jacobian(system),
         inverse_map=inverse,
         steps=system.steps,
     )
@@ -108,6 +109,19 @@ def stability_derivation(found: StabilitySystem) -> Derivation:
         tokens=system.lengths and (system.tokens or str(system.lengths)),
         free_energy=system.free_energy,
         equations=equations,
+        steps=found.steps,
+    )
+
+
+def step_derivation(found: StepSystem) -> Derivation:
+    """The derivation of one step of replica symmetry breaking."""
+    system = found.system
+    return _derivation(
+        system,
+        level="1rsb",
+        tokens=system.lengths and (system.tokens or str(system.lengths)),
+        free_energy=found.free_energy,
+        equations=found.equations(),
         steps=found.steps,
     )
 
@@ -348,6 +362,7 @@ def as_text(found: Derivation) -> str:
 _POTENTIAL = {
     "rs": ("Free energy", "f"),
     "stability": ("Free energy", "f"),
+    "1rsb": ("Free energy", "f"),
     "population": ("Risk", r"{\rm risk}"),
     "bayes": ("Free entropy", r"\Phi"),
     "dynamics": ("Risk given the scores", r"{\rm risk}"),

@@ -28,8 +28,16 @@ _NAMES: dict[str, tuple[str, str]] = {
     "y": ("y", "label"),
     "w_chi": (r"w^{\chi}", "score field of a token, whose prox is its score x"),
     "L_seq": ("L", "number of tokens of a sequence, drawn from its distribution"),
+    "z_star": ("z_{*}", "the teacher's value z* of the hidden token"),
     "S_eps": (r"S_{\varepsilon}", "d log gbar / d mu at the hidden token, gbar = E[g | w], mu = E[chi* | w]"),
     "S_l": (r"S_{\ell}", "d log gbar / d mu at an idle token"),
+    "S_y_eps": (
+        r"S^{y}_{\varepsilon}",
+        "d log Z / d mu of the label's law Z(y, mu) = E[P(y | z*) | w], mu = E[z* | w]",
+    ),
+    "gain": ("g", "G_z per unit of sigma: minus the slope of the envelope of the loss in U"),
+    "f_prox": ("f", "the output at the prox"),
+    "stiffness": ("h", "the second derivative of the envelope of the loss in U"),
     "R_kk": (r"R_{kk}", "average of the squared responses dG_k/dw_k, summed over pairs of tokens"),
     "R_kv": (r"R_{kv}", "average of the squared responses dG_k/dw_v, summed over pairs of tokens"),
     "R_vv": (r"R_{vv}", "average of the squared responses dG_v/dw_v, summed over pairs of tokens"),
@@ -39,6 +47,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "T_vv": (r"T_{vv}", "entry of the de Almeida-Thouless matrix"),
     "replicon": (r"\rho(T)", "spectral radius of T; replica symmetry is stable while it is below one"),
     "t_chi_star": (r"t_{*}", "exponent of chi* in the test weight exp(t chi*), which is its slope S"),
+    "t_z_star": (r"t_{*}", "exponent of z* in the test weight exp(t z*), which is its slope S"),
     "ElogZ": (r"\mathbb{E}[\log Z]", "average of the log-evidence of a label and the fields"),
     "dlogZ_k": (r"\partial_{\chi}\log Z", "gradient of log Z in the score fields, all tokens"),
     "dlogZ_v": (r"\partial_{z}\log Z", "gradient of log Z in the value fields, all tokens"),
@@ -65,6 +74,21 @@ _NAMES: dict[str, tuple[str, str]] = {
     "rs_b": ("b", "coefficient of the all-ones matrix in a replica-symmetric matrix a I + b J"),
     "rs_c": ("c", "coefficient of the identity in a second replica-symmetric matrix"),
     "rs_d": ("d", "coefficient of the all-ones matrix in a second replica-symmetric matrix"),
+    "rs_e": ("e", "coefficient of the blocks of ones in a second matrix of overlaps"),
+    "rs_f": ("f", "coefficient of the all-ones matrix in a second matrix of overlaps"),
+    "x_rep": ("x", "number of replicas in a block"),
+    "y_P": ("y", "Parisi parameter beta_T x_rep at zero temperature, conjugate to the energy of a state"),
+    "qt0": (r"\tilde q_0", "conjugate of the overlap of two states at finite temperature, beta_T**2 qh0"),
+    "qt1": (r"\tilde q_1", "conjugate of the overlap inside a state at finite temperature, beta_T**2 qh1"),
+    "d_1": ("d_1", "variance of the noise that tells states apart"),
+    "u_0": ("u_0", "y - w in a Gaussian channel without the noise that tells states apart"),
+    "EF": (r"\mathbb{E}[F]", "average of F = -(1/y) log E exp(-y M), the inner average over the noise of a state"),
+    "EF_value": (r"\mathbb{E}[F]", "average of F = -(1/y) log E exp(-y M)"),
+    "EM_tilted": (r"\mathbb{E}\langle M\rangle", "average of M, the noise of a state tilted by exp(-y M)"),
+    "df_dy": (r"\partial_y f", "derivative of the free energy in the Parisi parameter, zero at equilibrium"),
+    "complexity": (r"\Sigma", "logarithm of the number of states per dimension"),
+    "energy": (r"e", "energy of the states that y selects"),
+    "dEF_y_P": (r"\partial_{y}\mathbb{E}[F]", "derivative of the average of F in y"),
     "mt": (r"\tilde m", "conjugate of the teacher overlap at finite temperature, beta_T mh"),
     "qt": (r"\tilde q", "conjugate of the replica overlap at finite temperature, beta_T**2 qh"),
     "Vt": (r"\tilde V", "conjugate of the diagonal overlap at finite temperature, beta_T Vh"),
@@ -104,7 +128,6 @@ _NAMES: dict[str, tuple[str, str]] = {
     "dir_b": ("b", "a coordinate of another direction"),
     "step_a": (r"\delta_a", "what a step adds to it"),
     "step_b": (r"\delta_b", "what a step adds to the other"),
-    "z_star": ("z^{*}", "value of a token under the teacher"),
     "chi": (r"\chi", "score of a token under the student"),
     "mean_i": (r"{\rm mean}_i", "mean over the coordinates of the tokens' covariance"),
     "t_y": (r"t_{y}", "exponent of the label in the test function exp(t.w)"),
@@ -123,11 +146,17 @@ _OVERLAPS = {
     "mh": (r"\hat m_{%s}", "conjugate of m for "),
     "qh": (r"\hat q_{%s}", "conjugate of V for "),
     "Vh": (r"\hat V_{%s}", "conjugate of q for "),
+    "q0": ("q_{0,%s}", "overlap between two states of "),
+    "q1": ("q_{1,%s}", "overlap inside a state, or squared norm per dimension, of "),
+    "qh0": (r"\hat q_{0,%s}", "conjugate of q0 for "),
+    "qh1": (r"\hat q_{1,%s}", "conjugate of V at one step of breaking for "),
+    "G2": (r"\langle |G|^2\rangle_{%s}", "average of the squared gains, the noise of a state tilted, of "),
     "lambda": (r"\lambda_{%s}", "ridge of "),
     "dEM_m": (r"\partial_{m_{%s}}\mathbb{E}[M]", "derivative of the average of M in m of "),
     "dEM_q": (r"\partial_{q_{%s}}\mathbb{E}[M]", "derivative of the average of M in q of "),
     "dEM_V": (r"\partial_{V_{%s}}\mathbb{E}[M]", "derivative of the average of M in V of "),
 }
+_STATES = {"within": "of G within a state", "between": "of the tilted average of G between states"}
 _NUMBERED = {
     "x": ("x_{%s}", "score at the prox, token "),
     "w": ("w_{%s}", "value field w_z, token "),
@@ -159,6 +188,25 @@ def _field(kind: str, field: str, token: str) -> tuple[str, str]:
         "t": f"exponent of the {_FIELD[field]} field of {_TOKEN[token]} in the test function exp(t.w)",
     }
     return rf"{kind}^{{{_FIELD_TEX[field]}}}_{{{_TOKEN_TEX[token]}}}", words[kind]
+
+
+def _tilted(field: str, token: str) -> tuple[str, str]:
+    shown, words = _field("G", field, token)
+    return rf"\langle {shown}\rangle", f"tilted average over the noise of a state of {words}"
+
+
+def _response(kind: str, states: str, pair: str) -> tuple[str, str]:
+    words = {"R": "average of the squared responses ", "T": "entry of the de Almeida-Thouless matrix "}
+    return rf"{kind}^{{\rm {states}}}_{{{pair}}}", words[kind] + _STATES[states]
+
+
+def _response_square(pair: str, states: str) -> tuple[str, str]:
+    return _response("R", states, pair)
+
+
+def _state(letter: str, number: str) -> tuple[str, str]:
+    words = {"M": "value of M at ", "p": "chance of ", "G": "value of G at ", "t": "exponent of test function "}
+    return f"{letter}_{{{number}}}", words[letter] + ("" if letter == "t" else "noise ") + number
 
 
 def _source(name: str, replica: str) -> tuple[str, str]:
@@ -254,6 +302,10 @@ _PATTERNS = (
     (re.compile(r"([sp])_(\d+|i)"), _coordinate),
     (re.compile(r"c_([kv])_(\d+|i)"), _teacher_square),
     (re.compile(r"(tau|kappa)_([kv])"), _spectral),
+    (re.compile(r"G_(chi|z)_(eps|l)_tilted"), _tilted),
+    (re.compile(r"(T)_(within|between)_([kv]{2})"), _response),
+    (re.compile(r"R_([kv]{2})_(within|between)"), _response_square),
+    (re.compile(r"([MpGt])_([12])"), _state),
     (re.compile(r"avg_(.+)"), _averaged),
 )
 
@@ -344,7 +396,7 @@ class _Tex(LatexPrinter):
         name = expr.func.__name__
         if name == "EM":
             return self._print_EM(expr, exp)
-        if name.startswith(("G_", "tau_", "kappa_")):
+        if name == "EF" or name.startswith(("G_", "tau_", "kappa_")):
             return tex(name) + (f"^{{{exp}}}" if exp else "")
         return str(super()._print_Function(expr, exp))
 

@@ -10,7 +10,9 @@ from replicode.arguments import one_of
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import activation_content, model_content, task_content
-from replicode.kinds import ActivationLike, BayesSystem, DynamicsSystem, Model, SaddleSystem, Task
+from replicode.kinds import ActivationLike, BayesSystem, DynamicsSystem, Model, SaddleSystem, StepSystem, Task
+from replicode.learned import LABELS, LOSS, learned
+from replicode.learned import named as texts
 from replicode.spectrum import NO_BAYES, SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import budget
 from replicode.theory.errors import InputError, Refusal
@@ -20,8 +22,8 @@ from replicode.theory.limits import given_parameters
 if TYPE_CHECKING:
     from replicode.present import Derivation
 
-LEVELS = ("rs", "population", "bayes", "stability", "dynamics")
-GENERATED = ("rs", "bayes", "dynamics")
+LEVELS = ("rs", "population", "bayes", "stability", "1rsb", "dynamics")
+GENERATED = ("rs", "bayes", "1rsb", "dynamics")
 
 
 @overload
@@ -33,6 +35,8 @@ def derive(
     parameters: Mapping[str, float] | None = None,
     *,
     level: Literal["rs"] = "rs",
+    loss: str = LOSS,
+    labels: str = LABELS,
     **more: float,
 ) -> SaddleSystem: ...
 
@@ -46,8 +50,10 @@ def derive(
     parameters: Mapping[str, float] | None = None,
     *,
     level: str,
+    loss: str = LOSS,
+    labels: str = LABELS,
     **more: float,
-) -> SaddleSystem | BayesSystem | DynamicsSystem: ...
+) -> SaddleSystem | BayesSystem | DynamicsSystem | StepSystem: ...
 
 
 def derive(
@@ -58,14 +64,16 @@ def derive(
     parameters: Mapping[str, float] | None = None,
     *,
     level: str = "rs",
+    loss: str = LOSS,
+    labels: str = LABELS,
     **more: float,
-) -> SaddleSystem | BayesSystem | DynamicsSystem:
+) -> SaddleSystem | BayesSystem | DynamicsSystem | StepSystem:
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution.
 
-    Level bayes is the Bayes-optimal system of the task, to which no activation matters; level dynamics has the
-    equations of one-pass SGD.
+    Level bayes is the Bayes-optimal system of the task, to which no activation matters; 1rsb is one step of replica
+    symmetry breaking; level dynamics has the equations of one-pass SGD.
     """
-    law = None if tokens is None else lengths(tokens)
+    law, model = None if tokens is None else lengths(tokens), learned(model, loss, labels)
     if one_of("level", level, GENERATED) == "bayes":
         from replicode.theory.derive.bayes import derive_bayes
 
@@ -78,7 +86,12 @@ def derive(
         from replicode.theory.derive.dynamics import derive_dynamics
 
         return derive_dynamics(of, task, law, model)
-    return derive_system(of, task, law, model)
+    system = derive_system(of, task, law, model)
+    if level == "rs":
+        return system
+    from replicode.theory.derive.rsb import derive_step
+
+    return derive_step(system)
 
 
 def named(act: ActivationLike | None) -> ActivationLike:
@@ -94,6 +107,8 @@ def derivation_of(
     tokens: Tokens | None,
     level: str = "rs",
     parameters: Mapping[str, float] | None = None,
+    loss: str = LOSS,
+    labels: str = LABELS,
     spectrum: SpectrumLike | None = None,
     teacher: str | None = None,
 ) -> dict[str, Any]:
@@ -103,7 +118,7 @@ def derivation_of(
     """
     one_of("level", level, LEVELS)
     data = token_spectrum(spectrum, teacher)
-    model = structured(None, data)
+    model = structured(learned(None, loss, labels), data)
     if data is not None and level == "bayes":
         raise Refusal(NO_BAYES)
     law = None if tokens is None else lengths(tokens)
@@ -126,8 +141,8 @@ def derivation_of(
         content = () if of is None else (activation_content(of), sorted(given.items()))
         key = *content, task_content(task), repr(law), level, *model_content(model)
         found = cached("derive", key, build)
-        question = {} if data is None else data.question()
-        stamp = {"asked": asked(of, task, law, given, level=level, **question), "version": __version__}
+        more = texts(loss, labels) | ({} if data is None else data.question())
+        stamp = {"asked": asked(of, task, law, given, model, level=level, **more), "version": __version__}
     return found | {"json": found["json"] | stamp}
 
 
@@ -144,18 +159,21 @@ def _derivation(
     from replicode.theory.derive.bayes import derive_bayes
     from replicode.theory.derive.dynamics import derive_dynamics
     from replicode.theory.derive.population import derive_population
+    from replicode.theory.derive.rsb import derive_step
     from replicode.theory.derive.saddle import derive as derive_system
     from replicode.theory.derive.stability import derive_stability
     from replicode.theory.language.activation import activation
 
     if of is None:
-        return present.bayes_derivation(derive_bayes(task, law))
+        return present.bayes_derivation(derive_bayes(task, law, model))
     act = activation(of, given)
     if level == "population":
+        if model is not None:
+            raise Refusal("level population: it is the squared error of Gaussian labels, whatever is trained on")
         return present.population_derivation(derive_population(act, task, law))
     if level == "dynamics":
         return present.dynamics_derivation(derive_dynamics(act, task, law, model))
     system = derive_system(act, task, law, model)
-    return (
-        present.stability_derivation(derive_stability(system)) if level == "stability" else present.derivation(system)
-    )
+    if level == "stability":
+        return present.stability_derivation(derive_stability(system))
+    return present.step_derivation(derive_step(system)) if level == "1rsb" else present.derivation(system)
