@@ -39,6 +39,7 @@ LARGEST_MOVE, LARGEST_FALL, LARGEST_CHORD = 0.5, 3.0, 0.2
 COUNTED = 10.0  # the complexity beside the residuals of the unknowns
 CHORDS = 12
 PARTS = (1.0, 0.4, 0.15)
+SLOW_FALL, ENOUGH = 0.6, 3e-4
 SPLITS = tuple(tuple(STEP_NAMES.index(f"{n}_{b}") for n in ("m", "q0", "q1", "V")) for b in ("k", "v"))
 
 
@@ -230,7 +231,10 @@ class Chord:
             there, found = self._shortened(step, now, move, size)
             if not found < size:
                 break
+            slow = found > SLOW_FALL * size and found < ENOUGH
             now, size = there, found
+            if slow:
+                break
         return now, size
 
     def _shortened(self, step: Step, now: Evaluated, move: Array, size: float) -> tuple[Evaluated, float]:

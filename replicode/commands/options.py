@@ -99,12 +99,15 @@ any_tokens = click.option("--tokens", default=None, help="Number of tokens, or a
 param = click.option("--param", "parameters", multiple=True, callback=_parameters, metavar="NAME=NUMBER")
 nu = real("--nu", "nu", required=True, help="Signal strength; inf where the limit exists.")
 noise = real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
-physics = together(
+points = together(
     real("--alpha", "alpha", required=True, help="Samples per dimension."),
     nu,
     noise,
     real("--lambda-k", "lambda_k", default="1", show_default=True),
     real("--lambda-v", "lambda_v", default="1", show_default=True),
+)
+physics = together(
+    points,
     click.option("--init", default="informed", show_default=True, help="informed or random."),
 )
 digits = whole(
