@@ -1,6 +1,6 @@
 """What part of the gap between replica symmetry and trained attention one step of breaking closes.
 
-`python -m benchmarks.rsb FILE.jsonl [FIGURE.png]` solves both theories at the points of docs/stability.md at which
+`python -m benchmarks.rsb FILE.sqlite [FIGURE.png]` solves both theories at the points of docs/stability.md at which
 replica symmetry is not stable (softmax, two tokens, noise 0.3), takes what training gave from the deviations listed
 there, and prints the table of docs/rsb.md. What is done is kept in the file. About three minutes of one core.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import replicode as rc
 from replicode.modules import step_module
-from replicode.validation.kept import Kept
+from replicode.validation.ledger import Ledger
 
 TABLE = Path(__file__).parents[1] / "docs" / "stability.md"
 QUANTITIES = ("test_risk", "energy", "q_k", "V_k")
@@ -34,7 +34,7 @@ def unstable_points() -> dict[tuple[float, float, float], dict[str, tuple[float,
     return found
 
 
-def theories(point: tuple[float, float, float], kept: Kept) -> dict[str, Any]:
+def theories(point: tuple[float, float, float], kept: Ledger) -> dict[str, Any]:
     """Replica symmetry and one step at a point of the table, from the file when they are there."""
     key = {"point": list(point), "version": rc.__version__}
     if (known := kept.get(key)) is not None:
@@ -75,7 +75,7 @@ def table(rows: dict[tuple[float, float, float], dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def compared(kept: Kept) -> dict[tuple[float, float, float], dict[str, Any]]:
+def compared(kept: Ledger) -> dict[tuple[float, float, float], dict[str, Any]]:
     """Every unstable point with trained values, their errors, and the two deviations, in per cent of training."""
     rows = {}
     for point, deviations in unstable_points().items():
@@ -115,7 +115,7 @@ def figure(rows: dict[tuple[float, float, float], dict[str, Any]], path: str) ->
 
 def main() -> None:
     """The table, and the figure where a name for it is given."""
-    rows = compared(Kept(Path(sys.argv[1])))
+    rows = compared(Ledger(Path(sys.argv[1])))
     print(table(rows))
     if len(sys.argv) > 2:
         figure(rows, sys.argv[2])

@@ -16,14 +16,11 @@ from replicode.arguments import BACKENDS, check_parameters, one_of
 from replicode.cache import cached
 from replicode.codegen.loading import call as call
 from replicode.content import Content, activation_content, model_content, task_content
+from replicode.kinds import ActivationLike, Model, SaddleSystem, Task
 from replicode.theory.lengths import Lengths, Tokens, lengths
 
 if TYPE_CHECKING:
     from replicode.codegen.lower import System
-    from replicode.theory.derive.saddle import SaddleSystem
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
 
 
 def module_for(

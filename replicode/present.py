@@ -16,9 +16,11 @@ import sympy as sp
 
 from replicode.theory.chain.activation import SIGMA_SIGMA, SIGMA_W
 from replicode.theory.chain.bayes import bayes_chain, bayes_equations
+from replicode.theory.chain.dynamics import dynamics_chain
 from replicode.theory.chain.steps import population_chain
 from replicode.theory.derive.bayes import BayesSystem
 from replicode.theory.derive.channel import N, U
+from replicode.theory.derive.dynamics import DynamicsSystem
 from replicode.theory.derive.optimum import excess_of
 from replicode.theory.derive.population import PopulationSystem
 from replicode.theory.derive.replica import Step
@@ -166,7 +168,19 @@ def population_derivation(system: PopulationSystem) -> Derivation:
     )
 
 
-def _derivation(system: SaddleSystem | PopulationSystem, **found: Any) -> Derivation:
+def dynamics_derivation(system: DynamicsSystem) -> Derivation:
+    """The derivation of the training dynamics."""
+    return _derivation(
+        system,
+        level="dynamics",
+        tokens=system.lengths and (system.tokens or str(system.lengths)),
+        free_energy=system.risk,
+        equations=system.equations(),
+        steps=dynamics_chain(system),
+    )
+
+
+def _derivation(system: SaddleSystem | PopulationSystem | DynamicsSystem, **found: Any) -> Derivation:
     empty = {"prox": None, "jacobian": None, "inverse_map": None}
     return Derivation(
         activation=system.activation.text,
@@ -351,6 +365,7 @@ _POTENTIAL = {
     "1rsb": ("Free energy", "f"),
     "population": ("Risk", r"{\rm risk}"),
     "bayes": ("Free entropy", r"\Phi"),
+    "dynamics": ("Risk given the scores", r"{\rm risk}"),
 }
 
 

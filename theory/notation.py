@@ -109,6 +109,19 @@ _NAMES: dict[str, tuple[str, str]] = {
     "k_vstar": (r"(k\!\cdot\!v^{*})", "cross overlap k.v*/D"),
     "v_kstar": (r"(v\!\cdot\!k^{*})", "cross overlap v.k*/D"),
     "k_v": (r"(k\!\cdot\!v)", "cross overlap k.v/D"),
+    "f": ("f", "output of the student"),
+    "r": ("r", "residual y - f"),
+    "G": ("G", "minus the slope of the loss in the output"),
+    "batch": ("B", "sequences per step"),
+    "eta_k": (r"\eta_{k}", "step size of k"),
+    "eta_v": (r"\eta_{v}", "step size of v"),
+    "dir_a": ("a", "a coordinate of one direction"),
+    "dir_b": ("b", "a coordinate of another direction"),
+    "step_a": (r"\delta_a", "what a step adds to it"),
+    "step_b": (r"\delta_b", "what a step adds to the other"),
+    "z_star": ("z^{*}", "value of a token under the teacher"),
+    "chi": (r"\chi", "score of a token under the student"),
+    "mean_i": (r"{\rm mean}_i", "mean over the coordinates of the tokens' covariance"),
     "t_y": (r"t_{y}", "exponent of the label in the test function exp(t.w)"),
 }
 _BLOCK = {"k": "the scores' weights k", "v": "the values' weights v"}
@@ -217,7 +230,60 @@ def _staged(name: str, number: str) -> tuple[str, str]:
     return rf"{{\rm {name}}}_{{{number}}}", "token sum, scalar or token vector, defined beside the Jacobian of the prox"
 
 
+_STUDENT_FIELD = {"kstar": r"\chi^{*}", "vstar": "z^{*}", "k": r"\chi", "v": "z"}
+_CONDITIONAL = {"r": "r", "f_l": r"f_\ell", "f_j": "f_j", "h_l": r"h_\ell"}
+
+
+def _pull(block: str, along: str) -> tuple[str, str]:
+    shown = rf"\mathbb{{E}}[G\, f^{{{block}}}\!\cdot {_STUDENT_FIELD[along]}]"
+    return shown, f"average of G times the slopes of f in the fields of {block}, times the fields of {along}"
+
+
+def _spread(one: str, two: str) -> tuple[str, str]:
+    words = f"average of G^2 times the slopes of f in the fields of {one} and of {two}, over the tokens"
+    return rf"\mathbb{{E}}[G^2 f^{{{one}}}\!\cdot f^{{{two}}}]", words
+
+
+def _conditional_mean(name: str) -> tuple[str, str]:
+    return rf"\langle {_CONDITIONAL[name]}\rangle", f"mean of {name} given the scores"
+
+
+def _conditional_covariance(one: str, two: str) -> tuple[str, str]:
+    shown = rf"\langle {_CONDITIONAL[one]};{_CONDITIONAL[two]}\rangle"
+    return shown, f"covariance of {one} and {two} given the scores"
+
+
+def _loading(variable: str, normal: str) -> tuple[str, str]:
+    return rf"c_{{{variable}{normal}}}", f"coefficient of normal {normal} in variable {variable}"
+
+
+_COORDINATE = {
+    "s": ("s_{%s}", "eigenvalue of the tokens' covariance, coordinate "),
+    "p": ("p_{%s}", "weight of the penalty, one unless given, coordinate "),
+}
+
+
+def _coordinate(name: str, number: str) -> tuple[str, str]:
+    shown, words = _COORDINATE[name]
+    return shown % number, words + number
+
+
+def _teacher_square(block: str, number: str) -> tuple[str, str]:
+    words = f"square of the teacher's whitened weight, D t_i, for {_BLOCK[block]}, coordinate {number}"
+    return f"c^{{{block}}}_{{{number}}}", words
+
+
+def _spectral(name: str, block: str) -> tuple[str, str]:
+    words = {"tau": "mean of s_i/(lambda p_i + Vh s_i)", "kappa": "the same mean weighed by the teacher, c_i"}
+    return rf"\{name}_{{{block}}}", f"{words[name]}, for {_BLOCK[block]}"
+
+
 _PATTERNS = (
+    (re.compile(r"pull_([kv])_(kstar|vstar|k|v)"), _pull),
+    (re.compile(r"spread_([kv])([kv])"), _spread),
+    (re.compile(r"mean_(r|f_l|f_j|h_l)"), _conditional_mean),
+    (re.compile(r"cov_(r|f_l|f_j|h_l)__(r|f_l|f_j|h_l)"), _conditional_covariance),
+    (re.compile(r"load_(\d)(\d)"), _loading),
     (re.compile(r"diff\((F_\d+), (.+)\)"), _rate),
     (re.compile(r"([FPT])_(\d+)"), _abbreviation),
     (re.compile(r"(S|K|A|B|ax|bx|aw|bw)_(\d+)"), _staged),
@@ -225,6 +291,9 @@ _PATTERNS = (
     (re.compile(r"(w_chi|sigma|A_L|B_L|x|w|z|H|C|E)_(\d+)"), _numbered),
     (re.compile(r"([wGt])_(chi|z)_(eps|l)"), _field),
     (re.compile(r"(theta|s)_([0ab])"), _source),
+    (re.compile(r"([sp])_(\d+|i)"), _coordinate),
+    (re.compile(r"c_([kv])_(\d+|i)"), _teacher_square),
+    (re.compile(r"(tau|kappa)_([kv])"), _spectral),
     (re.compile(r"G_(chi|z)_(eps|l)_tilted"), _tilted),
     (re.compile(r"(T)_(within|between)_([kv]{2})"), _response),
     (re.compile(r"R_([kv]{2})_(within|between)"), _response_square),
@@ -319,9 +388,7 @@ class _Tex(LatexPrinter):
         name = expr.func.__name__
         if name == "EM":
             return self._print_EM(expr, exp)
-        if name == "EF":
-            return tex(name)
-        if name.startswith("G_"):
+        if name == "EF" or name.startswith(("G_", "tau_", "kappa_")):
             return tex(name) + (f"^{{{exp}}}" if exp else "")
         return str(super()._print_Function(expr, exp))
 

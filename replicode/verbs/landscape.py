@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.arguments import point
 from replicode.asked import asked
-from replicode.cache import lines_file
+from replicode.cache import work_ledger
 from replicode.modules import call, module_for, step_module
 from replicode.results import LandscapeReport, Solution
 from replicode.theory.errors import Refusal
@@ -58,7 +58,7 @@ def landscape(
 
     from replicode.validation import landscape as room
     from replicode.validation.cost import check_cost
-    from replicode.validation.kept import Kept, training_source
+    from replicode.validation.ledger import training_source
     from replicode.validation.module import GeneratedAttention
 
     check_cost(law, at["alpha"], (dim,), seeds * starts)
@@ -69,7 +69,7 @@ def landscape(
     theory, notes = _theory(symmetric, (act, task, law, None), at, values)
     content = (training_source(), room.minima.__doc__, module.METADATA["signature"], sorted(values.items()), at)
     penalties = (at["lambda_k"], at["lambda_v"])
-    kept = Kept(lines_file("landscape", *content))
+    kept = work_ledger("landscape", *content)
     found = room.explore(attention, at["alpha"], penalties, dim, starts, seeds, kept, progress)
     numbers = room.summary(found)
     warnings = [*notes, *_doubts(numbers, len(found.minima))]

@@ -5,8 +5,8 @@ import pytest
 from generated import module_of
 
 import replicode as rc
-from replicode.validation.kept import Kept
 from replicode.validation.landscape import FAMILIES, Landscape, Minimum, explore, minima, overlaps_of, summary
+from replicode.validation.ledger import Ledger
 from replicode.validation.methods import GradientDescent
 from replicode.validation.module import GeneratedAttention
 
@@ -20,7 +20,7 @@ def attention():
 
 @pytest.fixture(scope="module")
 def found(attention, tmp_path_factory):
-    kept = Kept(tmp_path_factory.mktemp("landscape") / "minima.jsonl")
+    kept = Ledger(tmp_path_factory.mktemp("landscape") / "minima.sqlite")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(minima, "HOPS", 2)
         patch.setattr(minima, "SLOW", GradientDescent(rate=0.02, steps=100))
@@ -42,7 +42,7 @@ def test_every_family_ends_at_a_minimum(found):
 def test_it_goes_on_where_it_stopped(found, attention, monkeypatch):
     landscape, path = found
     monkeypatch.setattr(minima, "_minimum", lambda *_: pytest.fail("done already"))
-    again = explore(attention, ALPHA, PENALTIES, DIM, len(FAMILIES), 2, Kept(path))
+    again = explore(attention, ALPHA, PENALTIES, DIM, len(FAMILIES), 2, Ledger(path))
     assert again == landscape
 
 

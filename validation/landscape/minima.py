@@ -16,7 +16,7 @@ import numpy as np
 
 from replicode.codegen.threads import one_thread
 from replicode.validation.experiment import streams
-from replicode.validation.kept import Kept
+from replicode.validation.ledger import Ledger, LedgerError
 from replicode.validation.measure import measure
 from replicode.validation.methods import GradientDescent
 from replicode.validation.module import GeneratedAttention
@@ -119,7 +119,7 @@ def explore(
     dim: int,
     starts: int,
     seeds: int,
-    kept: Kept | None = None,
+    kept: Ledger | None = None,
     progress: Progress | None = None,
 ) -> Landscape:
     """Minima from `starts` starts, the families in turn, on each of `seeds` data sets.
@@ -127,7 +127,7 @@ def explore(
     The random streams depend on the data set and on the number of the start alone: more starts change nothing that is
     there.
     """
-    kept = kept or Kept(None)
+    kept = kept or Ledger(None)
     found: list[Minimum] = []
     for seed in range(seeds):
         ground: Ground | None = None
@@ -137,7 +137,7 @@ def explore(
             if payload is None:
                 ground = ground or _ground(attention, alpha, lambdas, dim, seed)
                 payload = asdict(_minimum(ground, seed, start))
-                with suppress(OSError):  # what can not be kept is no reason to stop
+                with suppress(LedgerError):  # what can not be kept is no reason to stop
                     kept.put(key, payload)
             found.append(_restored(payload))
             if progress is not None:
