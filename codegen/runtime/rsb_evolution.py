@@ -195,6 +195,7 @@ class Chord:
 
     def __init__(self, step: Step, now: Evaluated, equilibrium: bool) -> None:
         self.equilibrium = equilibrium
+        self.y = now.y
         self.scale = np.r_[shares(now.order), COUNTED] if equilibrium else shares(now.order)
         base, point = self.residual(now), self.unknowns(now)
         columns = []
@@ -210,9 +211,9 @@ class Chord:
         return np.r_[free, np.log(now.y)] if self.equilibrium else free
 
     def residual(self, now: Evaluated) -> Array:
-        """What is to vanish, in its effect on the order parameters."""
+        """What is to vanish, in its effect on the order parameters; the complexity itself does so at y = 0 too."""
         moved = residual_of(now)
-        return self.scale * (np.r_[moved, now.complexity] if self.equilibrium else moved)
+        return self.scale * (np.r_[moved, self.y**2 * now.slope] if self.equilibrium else moved)
 
     def evaluate(self, step: Step, point: Array, y: float) -> Evaluated:
         """Everything at these unknowns."""
