@@ -17,6 +17,7 @@ from replicode.commands.verb import Verb, show
 @options.tokens
 @options.physics
 @options.spectrum
+@options.learned
 @options.digits
 @options.dim
 @options.seeds(40)
