@@ -28,7 +28,7 @@ _HOMES = {
     "figure": "replicode.figures",
     **{
         verb: f"replicode.verbs.{verb}"
-        for verb in ("derive", "check", "population", "bayes", "solve", "optimal", "sweep", "validate")
+        for verb in ("derive", "check", "population", "bayes", "solve", "optimal", "sweep", "validate", "landscape")
     },
 }
 __all__ = sorted([*_HOMES, "__version__"])
@@ -49,6 +49,7 @@ if _TYPE_CHECKING:
     from replicode.verbs.bayes import bayes as bayes
     from replicode.verbs.check import check as check
     from replicode.verbs.derive import derive as derive
+    from replicode.verbs.landscape import landscape as landscape
     from replicode.verbs.optimal import optimal as optimal
     from replicode.verbs.population import population as population
     from replicode.verbs.solve import solve as solve
