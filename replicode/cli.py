@@ -16,7 +16,7 @@ from replicode.theory.errors import Refusal, ReplicodeError
 
 VERBS = (
     *("derive", "check", "population", "generate", "solve", "bayes", "validate"),
-    *("study", "figure", "demo", "cache"),
+    *("dynamics", "study", "figure", "demo", "cache"),
 )
 
 

@@ -42,11 +42,14 @@ from replicode.theory.language.nodes import X
 from replicode.theory.lengths import Lengths
 from replicode.theory.properties.kinks import piecewise
 
-PUBLIC = ("METADATA", "Trajectory", "right_hand_side", "solve")
+PUBLIC = (
+    *("METADATA", "FixedPoint", "Plateau", "Trajectory", "critical_rate", "field", "fixed_points", "plateau"),
+    *("right_hand_side", "solve"),
+)
 LEVEL = Level(
     parts=(
         *("kernel", "dynamics_kernel", "nodes", "linear", "inputs", "wording", "dynamics_nodes", "dynamics_averages"),
-        *("dynamics_flow", "dynamics_solver", "options", "script"),
+        *("dynamics_flow", "dynamics_solver", "dynamics_points", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "SEQUENCES", "PARAMETERS", "ArgumentError", "OutOfReach", "Motion", "Descent", "__main__"),

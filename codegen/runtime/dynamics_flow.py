@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.dynamics_averages import World, averages_at
+from replicode.codegen.runtime.dynamics_averages import LEAST_NORM, World, averages_at
 from replicode.codegen.runtime.dynamics_kernel import (
     OVERLAP_NAMES,
     SEQUENCES,
@@ -20,6 +20,7 @@ from replicode.codegen.runtime.kernel import Array
 
 DIVERGED = 1e6
 DIFFERENCE = 2e-3
+CROSS_PLACE = 4  # from here on overlaps are cross ones, no larger than the norms allow
 CENTRAL = ((-2.0, 1.0 / 12.0), (-1.0, -2.0 / 3.0), (1.0, 2.0 / 3.0), (2.0, -1.0 / 12.0))
 FORWARD = ((0.0, -25.0 / 12.0), (1.0, 4.0), (2.0, -3.0), (3.0, 4.0 / 3.0), (4.0, -0.25))
 
@@ -81,6 +82,8 @@ def slopes_of(function: Callable[[Array], Any], overlaps: Array) -> Array:
         step = DIFFERENCE * max(0.1, abs(coordinates[i]))
         if i == 1 and rest > 0.0:
             step = DIFFERENCE * min(max(0.1, rest), 200.0 * rest)
+        if i >= CROSS_PLACE:
+            step = min(step, 0.3 * np.sqrt(max(overlaps[1], LEAST_NORM)))
         rule = FORWARD if i == 1 and rest < 1e-6 else CENTRAL
         step = DIFFERENCE * 0.1 if rule is FORWARD else step
         unit = step * np.eye(coordinates.size)[i]

@@ -28,6 +28,7 @@ AIM, GOOD_ENOUGH = 1e-8, 1e-3
 MOST_LEVEL = {0: 0, 1: 7, 2: 9, 3: 8, 4: 6, 5: 4, 6: 4}
 AT_REST = 1e-6
 PILOT = 5
+FAR_OUT = 100.0  # where a trajectory diverges, digits are not worth their nodes
 
 
 class Trajectory(NamedTuple):
@@ -168,7 +169,8 @@ def most_level(nu: float) -> int:
 def _first_level(descent: Descent, world: World, begin: Array, times: Array, aim: float) -> int:
     """The least level at which the rates on a rough trajectory no longer move by what would be seen."""
     rough = integrated(Motion(descent, world, 0), begin, times, 1e-4)
-    chosen = rough.overlaps[:, :: max(1, rough.overlaps.shape[1] // PILOT)].T
+    near = rough.overlaps[:, np.abs(rough.overlaps).max(axis=0) < FAR_OUT]
+    chosen = near[:, :: max(1, near.shape[1] // PILOT)].T
     level, most = 0, most_level(world.nu)
     # The averages scale with the overlaps; what matters is the change of the path over its whole length.
     scale = float(times[-1]) * max(descent.eta_k, descent.eta_v)
