@@ -9,6 +9,7 @@ import numpy as np
 
 from replicode.codegen.runtime.dynamics_averages import World, averages_at
 from replicode.codegen.runtime.dynamics_flow import Descent, Motion, integrated, named
+from replicode.codegen.runtime.dynamics_kernel import OVERLAP_NAMES
 from replicode.codegen.runtime.dynamics_solver import descent_of, least_norm, most_level, start_of, world_of
 from replicode.codegen.runtime.kernel import Array
 
@@ -244,10 +245,11 @@ def field(nu: float, noise: float, m_k: Array, m_v: Array, at: dict[str, float],
     known = {"rate_v": None, "lambda_k": 0.0, "lambda_v": 0.0, "batch": 1.0, "flow": False, "spherical": False}
     how = {name: options.pop(name, value) for name, value in known.items()}
     motion = Motion(descent_of(options.pop("rate", 1.0), **how), world_of(nu, noise, options), 0)
-    base, rates = start_of(at), np.empty((2, m_v.size, m_k.size))
-    rest = base[[1, 3]] - base[[0, 2]] ** 2
+    base, speeds = start_of(at), np.empty((2, m_v.size, m_k.size))
+    of_k, norm_k, of_v, norm_v = (OVERLAP_NAMES.index(name) for name in ("m_k", "q_k", "m_v", "q_v"))
+    rest_k, rest_v = base[norm_k] - base[of_k] ** 2, base[norm_v] - base[of_v] ** 2
     for i, v in enumerate(m_v):
         for j, k in enumerate(m_k):
-            found = motion.rates(np.r_[k, rest[0] + k * k, v, rest[1] + v * v, base[4:]])
-            rates[:, i, j] = found[0], found[2]
-    return rates[0], rates[1]
+            base[[of_k, norm_k, of_v, norm_v]] = k, rest_k + k * k, v, rest_v + v * v
+            speeds[:, i, j] = motion.rates(base)[[of_k, of_v]]
+    return speeds[0], speeds[1]

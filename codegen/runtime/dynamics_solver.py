@@ -234,11 +234,14 @@ def _convergence(run: _Run) -> float | None:
     """From when on no rate is above AT_REST of the descent's speed."""
     d = run.motion.descent
     speed = AT_REST * max(d.eta_k, d.eta_v)
-    moving = [float(np.abs(run.motion.rates(o)).max()) > speed for o in run.path.overlaps.T]
-    if run.path.diverged or moving[-1]:
+    if run.path.diverged:
         return None
-    last = max((i for i, m in enumerate(moving) if m), default=-1)
-    return float(run.path.times[last + 1])
+    began = None
+    for time, overlaps in zip(run.path.times[::-1], run.path.overlaps.T[::-1]):
+        if np.abs(run.motion.rates(overlaps)).max() > speed:
+            break
+        began = float(time)
+    return began
 
 
 def right_hand_side(
