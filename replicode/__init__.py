@@ -28,7 +28,7 @@ _HOMES = {
     "figure": "replicode.figures",
     **{
         verb: f"replicode.verbs.{verb}"
-        for verb in ("derive", "check", "population", "bayes", "solve", "validate", "dynamics")
+        for verb in ("derive", "check", "population", "bayes", "solve", "optimal", "sweep", "validate", "dynamics")
     },
 }
 __all__ = sorted([*_HOMES, "__version__"])
@@ -50,8 +50,10 @@ if _TYPE_CHECKING:
     from replicode.verbs.check import check as check
     from replicode.verbs.derive import derive as derive
     from replicode.verbs.dynamics import dynamics as dynamics
+    from replicode.verbs.optimal import optimal as optimal
     from replicode.verbs.population import population as population
     from replicode.verbs.solve import solve as solve
+    from replicode.verbs.sweep import sweep as sweep
     from replicode.verbs.validate import validate as validate
 
 

@@ -24,6 +24,7 @@ from replicode.theory.derive.dynamics import DynamicsSystem
 from replicode.theory.derive.optimum import excess_of
 from replicode.theory.derive.population import PopulationSystem
 from replicode.theory.derive.replica import Step
+from replicode.theory.derive.rsb import StepSystem
 from replicode.theory.derive.saddle import Reduction, SaddleSystem
 from replicode.theory.derive.stability import StabilitySystem
 from replicode.theory.language.functions import nodes_that
@@ -108,6 +109,19 @@ def stability_derivation(found: StabilitySystem) -> Derivation:
         tokens=system.lengths and (system.tokens or str(system.lengths)),
         free_energy=system.free_energy,
         equations=equations,
+        steps=found.steps,
+    )
+
+
+def step_derivation(found: StepSystem) -> Derivation:
+    """The derivation of one step of replica symmetry breaking."""
+    system = found.system
+    return _derivation(
+        system,
+        level="1rsb",
+        tokens=system.lengths and (system.tokens or str(system.lengths)),
+        free_energy=found.free_energy,
+        equations=found.equations(),
         steps=found.steps,
     )
 
@@ -348,6 +362,7 @@ def as_text(found: Derivation) -> str:
 _POTENTIAL = {
     "rs": ("Free energy", "f"),
     "stability": ("Free energy", "f"),
+    "1rsb": ("Free energy", "f"),
     "population": ("Risk", r"{\rm risk}"),
     "bayes": ("Free entropy", r"\Phi"),
     "dynamics": ("Risk given the scores", r"{\rm risk}"),

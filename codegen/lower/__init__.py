@@ -2,7 +2,8 @@
 
 Of the replica-symmetric level `kernels` has the per-sample programs, `equations` the functions of order parameters,
 fields and overlaps, `module` puts them together and says which parts of the run-time a system needs; `bayes` does all
-of that for the Bayes-optimal one, `dynamics` for training. `lowered` knows which file a system belongs to.
+of that for the Bayes-optimal one, `rsb` for one step of replica symmetry breaking, `dynamics` for training. `lowered`
+knows which file a system belongs to.
 """
 
 from replicode.codegen.ir import ModuleIR
@@ -17,8 +18,10 @@ from replicode.codegen.lower.kernels import (
     stable_form,
 )
 from replicode.codegen.lower.module import lower_length, lower_module
+from replicode.codegen.lower.rsb import lower_step
 from replicode.theory.derive.bayes import BayesSystem
 from replicode.theory.derive.dynamics import DynamicsSystem
+from replicode.theory.derive.rsb import StepSystem
 from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError
 
@@ -30,6 +33,7 @@ __all__ = [
     "lower_dynamics",
     "lower_length",
     "lower_module",
+    "lower_step",
     "lowered",
     "parameter_symbol",
     "pullback_kernel",
@@ -37,7 +41,7 @@ __all__ = [
     "stable_form",
 ]
 
-System = SaddleSystem | BayesSystem | DynamicsSystem
+System = SaddleSystem | BayesSystem | DynamicsSystem | StepSystem
 
 
 def lowered(system: System) -> ModuleIR:
@@ -46,4 +50,6 @@ def lowered(system: System) -> ModuleIR:
         raise InputError("system", system, "what `derive` returns")
     if isinstance(system, DynamicsSystem):
         return lower_dynamics(system)
+    if isinstance(system, StepSystem):
+        return lower_step(system)
     return lower_bayes(system) if isinstance(system, BayesSystem) else lower_module(system)

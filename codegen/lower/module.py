@@ -22,12 +22,14 @@ from replicode.theory.model import Model
 
 EMITTER_VERSION = "0.5"
 EXPANSION = "expansion"
+PRIOR_SEAMS = ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")
 PUBLIC = ("METADATA", "Solution", "free_energy", "jacobian", "population_risk", "residual", "risk_of_overlaps", "solve")
 LEVEL = Level(
     parts=(
-        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "fields", "prox"),
+        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "fields", "prox", "prior"),
         *("channel", "proxfree", "rows", "onsets", "folds", "gaps", "mixture", "population", "hessian"),
-        *("fixedpoint", "states", "routes", "solver", "energy", "jacobian", "kinks", "options", "script"),
+        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "solver", "energy", "jacobian", "kinks"),
+        *("options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -69,7 +71,9 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
             equations.channel_rates(system),
             *equations.moment_functions(system, moments),
             *equations.saddle_maps(system),
+            *equations.spectral_functions(system),
             *equations.curvature_functions(derive_curvature(system), system.model),
+            *equations.sensitivity_functions(system),
             equations.stability_function(system.model),
             *equations.population_functions(population_risk(system.task, system.model), system.location.weighted),
             *([] if system.properties.smooth else [equations.kinks(system)]),
@@ -139,7 +143,7 @@ def _constants(system: SaddleSystem, signature: str, moments: int) -> dict[str, 
         "parameters": list(parameters),
         "signature": signature,
         "versions": {"emitter": EMITTER_VERSION, "ir": IR_VERSION, "sympy": sp.__version__},
-        "options": {"loss": str(system.model.loss), "penalty": str(system.model.penalty)},
+        "options": {"loss": str(system.model.loss), "penalty": str(system.model.penalty), **_structure(system.model)},
     }
     return {
         "METADATA": metadata,
@@ -153,6 +157,11 @@ def _constants(system: SaddleSystem, signature: str, moments: int) -> dict[str, 
         "HARD_LIMIT": system.location.hard,
         **places(system.model),
     }
+
+
+def _structure(model: Model) -> dict[str, str]:
+    """What the options say of the tokens where they are not isotropic."""
+    return {"covariance": str(model.covariance), "spectrum": "an argument of solve"} if model.structured else {}
 
 
 def places(model: Model) -> dict[str, object]:
@@ -182,6 +191,7 @@ def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         routes = ["kinked_state", "kinked_averages", second, "kinked_coarse", "coarse_branch"]
     return {
         "ROUTES": f"Routes({', '.join(routes)})",
+        "derived_rates": "second_rates" if derivable(system) else "no_second_rates",
         "linearised": "derived_or_differenced" if derivable(system) else "differenced",
         "averages_of_length": "_doubled_averages" if smooth else "panel_averages",
         "risk_of_length": "_weighted_risk" if system.location.weighted else "_gaussian_risk",
@@ -190,4 +200,5 @@ def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         "mixed": "mixture" if several else "alone",
         "mixed_ladder": "mixture_ladder" if several else "alone",
         "parts_of": "mixture_parts" if several else "one_part",
+        **({name: f"spectral_{name}" for name in PRIOR_SEAMS} if system.model.structured else {}),
     }

@@ -12,6 +12,8 @@ from replicode.codegen.runtime.inputs import OutOfReach
 from replicode.codegen.runtime.options import add_options
 from replicode.codegen.runtime.solver import solve
 
+STRUCTURED = ("norm2_k", "norm2_v", "effective_rank")
+
 
 def finite(value: Any) -> Any:
     """JSON-ready: numbers that are not finite become null."""
@@ -43,7 +45,8 @@ def main(argv: list[str] | None = None) -> int:
         known = isinstance(problem, OutOfReach)
         print(problem if known else f"the numbers leave double precision here: {problem}", file=sys.stderr)
         return 1
-    result = finite(solution._asdict())
+    fields = {name: value for name, value in solution._asdict().items() if name not in STRUCTURED or value is not None}
+    result = finite(fields)
     print(json.dumps(result) if as_json else "\n".join(f"{k}: {v}" for k, v in result.items()))
     for warning in solution.warnings:
         print(f"warning: {warning}", file=sys.stderr)

@@ -6,18 +6,26 @@ import click
 
 from replicode.commands import options
 from replicode.commands.verb import Verb, as_json, finish
-from replicode.theory.errors import InputError
+from replicode.theory.errors import InputError, Refusal
 
 
 @click.command("generate", cls=Verb)
 @options.any_activation
 @options.task
 @options.tokens
-@click.option("--level", default="rs", show_default=True, help="rs, dynamics, or bayes, which needs no activation.")
+@click.option("--level", default="rs", show_default=True, help="rs, 1rsb, dynamics, or bayes: no activation.")
 @click.option("-o", "--output", required=True, help="The file to write.")
+@options.spectrum
 @options.param
 def command(
-    activation: str | None, task: str, tokens: str, level: str, output: str, parameters: dict[str, float]
+    activation: str | None,
+    task: str,
+    tokens: str,
+    level: str,
+    output: str,
+    parameters: dict[str, float],
+    spectrum: str | None,
+    teacher: str | None,
 ) -> None:
     """Write a standalone NumPy solver for an activation or its training, or for the Bayes-optimal level of a task."""
     from replicode.codegen.writing import checked_file, is_standard_output, write
@@ -28,13 +36,17 @@ def command(
         raise InputError("output", output, "a file: with --json standard output is for the JSON object")
     from replicode.asked import asked
     from replicode.codegen.compiler import generate
+    from replicode.spectrum import NO_BAYES, structured, token_spectrum
     from replicode.theory.derive.bayes import BayesSystem
     from replicode.theory.lengths import lengths
     from replicode.verbs.derive import derive
 
-    law = lengths(tokens)
-    system = derive(activation, task, law, parameters=parameters, level=level)
-    of = None if isinstance(system, BayesSystem) else activation
+    law, data = lengths(tokens), token_spectrum(spectrum, teacher)
+    if data is not None and level == "bayes":
+        raise Refusal(NO_BAYES)
+    system = derive(activation, task, law, structured(None, data), parameters=parameters, level=level)
+    trained = None if isinstance(system, BayesSystem) else system.activation
+    of = activation if trained else None
     module = generate(system)
     write(target, module.source)
     if printed:
@@ -43,10 +55,10 @@ def command(
         {
             "path": str(target),
             "signature": module.signature,
-            "activation": None if isinstance(system, BayesSystem) else system.activation.text,
+            "activation": trained.text if trained else None,
             "task": system.task.text,
             "tokens": law.fixed or str(law),
             "operations": dict(module.operations),
-            "asked": asked(of, task, law, parameters, level=level, output=output),
+            "asked": asked(of, task, law, parameters, level=level, output=output, **(data.question() if data else {})),
         }
     )
