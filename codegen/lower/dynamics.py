@@ -167,6 +167,8 @@ def _constants(system: DynamicsSystem, signature: str) -> dict[str, object]:
         "SHIFT_INVARIANT": bool(system.properties.shift_invariant),
         "ELEMENTWISE": bool(system.properties.elementwise),
         "LOCATION": system.location.kind,
+        "INTEGRAND_DEGREE": system.integrand_degree or 0,
+        "SMOOTH": bool(system.properties.smooth),
         "HARD_LIMIT": system.location.hard,
         "ORDER_NAMES": where["ORDER_NAMES"],
         "OVERLAP_NAMES": _OVERLAP_NAMES,
