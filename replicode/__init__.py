@@ -28,7 +28,10 @@ _HOMES = {
     "figure": "replicode.figures",
     **{
         verb: f"replicode.verbs.{verb}"
-        for verb in ("derive", "check", "population", "bayes", "solve", "optimal", "sweep", "validate", "landscape")
+        for verb in (
+            *("derive", "check", "population", "bayes", "solve", "optimal", "sweep", "validate", "landscape"),
+            "dynamics",
+        )
     },
 }
 __all__ = sorted([*_HOMES, "__version__"])
@@ -49,6 +52,7 @@ if _TYPE_CHECKING:
     from replicode.verbs.bayes import bayes as bayes
     from replicode.verbs.check import check as check
     from replicode.verbs.derive import derive as derive
+    from replicode.verbs.dynamics import dynamics as dynamics
     from replicode.verbs.landscape import landscape as landscape
     from replicode.verbs.optimal import optimal as optimal
     from replicode.verbs.population import population as population

@@ -37,11 +37,14 @@ from replicode.theory.language.nodes import X
 from replicode.theory.lengths import Lengths
 from replicode.theory.properties.kinks import piecewise
 
-PUBLIC = ("METADATA", "Trajectory", "right_hand_side", "solve")
+PUBLIC = (
+    *("METADATA", "FixedPoint", "Plateau", "Trajectory", "critical_rate", "field", "fixed_points", "plateau"),
+    *("right_hand_side", "solve"),
+)
 LEVEL = Level(
     parts=(
         *("kernel", "dynamics_kernel", "nodes", "linear", "inputs", "wording", "dynamics_nodes", "dynamics_averages"),
-        *("dynamics_flow", "dynamics_solver", "options", "script"),
+        *("dynamics_flow", "dynamics_solver", "dynamics_points", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "SEQUENCES", "PARAMETERS", "ArgumentError", "OutOfReach", "Motion", "Descent", "__main__"),
@@ -142,6 +145,8 @@ def _constants(system: DynamicsSystem, signature: str) -> dict[str, object]:
     return {
         **constants_of(system, "dynamics", signature),
         "LOCATION": system.location.kind,
+        "INTEGRAND_DEGREE": system.integrand_degree or 0,
+        "SMOOTH": bool(system.properties.smooth),
         "HARD_LIMIT": system.location.hard,
         "ORDER_NAMES": places(system.model)["ORDER_NAMES"],
         "OVERLAP_NAMES": _OVERLAP_NAMES,
