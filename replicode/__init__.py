@@ -26,6 +26,7 @@ _HOMES = {
     "Solution": "replicode.results",
     "generate": "replicode.codegen.compiler",
     "figure": "replicode.figures",
+    "validate_embeddings": "replicode.verbs.embeddings",
     **{verb: f"replicode.verbs.{verb}" for verb in ("derive", "check", "population", "bayes", "solve", "validate")},
 }
 __all__ = sorted([*_HOMES, "__version__"])
@@ -46,6 +47,7 @@ if _TYPE_CHECKING:
     from replicode.verbs.bayes import bayes as bayes
     from replicode.verbs.check import check as check
     from replicode.verbs.derive import derive as derive
+    from replicode.verbs.embeddings import validate_embeddings as validate_embeddings
     from replicode.verbs.population import population as population
     from replicode.verbs.solve import solve as solve
     from replicode.verbs.validate import validate as validate
