@@ -27,7 +27,10 @@ _HOMES = {
     "generate": "replicode.codegen.compiler",
     "figure": "replicode.figures",
     "validate_embeddings": "replicode.verbs.embeddings",
-    **{verb: f"replicode.verbs.{verb}" for verb in ("derive", "check", "population", "bayes", "solve", "validate")},
+    **{
+        verb: f"replicode.verbs.{verb}"
+        for verb in ("derive", "check", "population", "bayes", "solve", "optimal", "sweep", "validate")
+    },
 }
 __all__ = sorted([*_HOMES, "__version__"])
 
@@ -48,8 +51,10 @@ if _TYPE_CHECKING:
     from replicode.verbs.check import check as check
     from replicode.verbs.derive import derive as derive
     from replicode.verbs.embeddings import validate_embeddings as validate_embeddings
+    from replicode.verbs.optimal import optimal as optimal
     from replicode.verbs.population import population as population
     from replicode.verbs.solve import solve as solve
+    from replicode.verbs.sweep import sweep as sweep
     from replicode.verbs.validate import validate as validate
 
 

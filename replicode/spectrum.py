@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from replicode.codegen.runtime.prior import Spectrum
     from replicode.theory.model import Model
-
-    SpectrumLike: TypeAlias = "str | Path | TokenSpectrum | np.ndarray[Any, Any] | list[Any]"
 
 SPECTRA = "power:A:D, or a file (.npy, or text) of one, two or three columns"
 TEACHERS = "isotropic, white, top:P, or a file (.npy, or text) of one or two columns"
@@ -66,6 +65,9 @@ class TokenSpectrum:
     def coordinates(self) -> Spectrum:
         """As the run-time has it: the coordinates of positive eigenvalue."""
         return _checked(self.argument)
+
+
+SpectrumLike: TypeAlias = str | Path | TokenSpectrum | Sequence[Any]
 
 
 def token_spectrum(

@@ -17,7 +17,7 @@ from replicode.theory.lengths import Lengths
 from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.validation.attention import TokenMap
 from replicode.validation.controls import CONTROLS, Controls
-from replicode.validation.kept import Kept
+from replicode.validation.ledger import Ledger, LedgerError
 from replicode.validation.measure import QUANTITIES, Risk, measure
 from replicode.validation.sampling import Array, Sampler
 from replicode.validation.scores import Scores, scores_of
@@ -114,7 +114,7 @@ def run(
     *,
     tolerance: float | None = None,
     controls: Controls | None = None,
-    kept: Kept | None = None,
+    kept: Ledger | None = None,
 ) -> Experiment:
     """Train `seeds` times at each dimension, with control variates where they are asked for.
 
@@ -123,7 +123,7 @@ def run(
     before, for this very setting, and gets each new one as soon as it is done.
     """
     _check(dims, seeds, lambdas)
-    kept = kept or Kept(None)
+    kept = kept or Ledger(None)
     rows: dict[int, list[Mapping[str, float]]] = {dim: [] for dim in dims}
     failures: list[Failure] = []
     for done, (dim, seed) in enumerate(((dim, seed) for dim in dims for seed in range(seeds)), start=1):
@@ -132,7 +132,7 @@ def run(
         if outcome is None:
             args = (setting, token_map, lambdas, start, risk, dim, seed, root_seed)
             outcome = run_one(*args, tolerance=tolerance, controls=controls)
-            with suppress(OSError):  # what can not be kept is no reason to stop
+            with suppress(LedgerError):  # what can not be kept is no reason to stop
                 kept.put(key, asdict(outcome) if isinstance(outcome, Failure) else dict(outcome))
         if isinstance(outcome, Failure):
             failures.append(outcome)

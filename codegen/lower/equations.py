@@ -35,6 +35,7 @@ from replicode.theory.derive.population import (
     PopulationRisk,
 )
 from replicode.theory.derive.saddle import ChannelAverage, SaddleSystem, envelope_of, rate_symbol
+from replicode.theory.derive.sensitivity import ENVELOPE, explicit_slopes, noise_risk_slope, risk_slopes
 from replicode.theory.derive.spectrum import coordinate_terms, penalised_norms, placed, trace_symbols
 from replicode.theory.derive.stability import responses_of, stability_matrix
 from replicode.theory.gaussian.laws import FieldLaw
@@ -177,11 +178,10 @@ def moment_functions(system: SaddleSystem, found: Moments) -> list[Function]:
 
 def saddle_maps(system: SaddleSystem) -> list[Function]:
     """The conjugates from the rates, the order parameters from the conjugates, and f with its gradient."""
-    envelope = sp.Symbol("envelope", real=True)
     model, names = system.model, names_of(system.model)
     unknowns = (*model.order_parameters, *model.conjugates)
     slopes = Vector(tuple(system.gradient[u] for u in unknowns), tuple(f"df/d{u.name}" for u in unknowns))
-    value = system.free_energy.xreplace({envelope_of(model): envelope})
+    value = system.free_energy.xreplace({envelope_of(model): ENVELOPE})
     return [
         _explicit("conjugates_from_rates", (names.rates,), system.conjugate_update),
         *_of_prior(
@@ -253,6 +253,14 @@ def curvature_functions(found: Curvature, model: Model) -> list[Function]:
     return [*([_displacements(found, model), _bending(found, model)] if found.displacements else []), hessian, slopes]
 
 
+def sensitivity_functions(system: SaddleSystem) -> list[Function]:
+    """What the derivatives of a solution in the parameters are made of."""
+    names = names_of(system.model)
+    taken = names.order, names.conjugates, names.rates
+    rows = Matrix(_rows(explicit_slopes(system)), ("d/dalpha", "d/dlambda_k", "d/dlambda_v"))
+    return _of_prior(system.model, Function(declared("parameter_slopes"), taken, (), rows))
+
+
 def _second_rates(entries: Iterable[sp.Expr], model: Model) -> tuple[Assignment, ...]:
     """The second derivatives of E[M] that occur, from the matrix `second`."""
     used = set().union(*[e.free_symbols for e in entries])
@@ -295,7 +303,9 @@ def population_functions(risk: PopulationRisk, weighted: bool) -> list[Function]
     score = base if weighted else (risk.score_mean, risk.score_variance, risk.idle_score_variance)
     return [
         Function(declared("risk_on_manifold"), (), (), risk.on_manifold),
+        Function(declared("risk_slopes_on_manifold"), (), (), Vector(risk_slopes(risk))),
         Function(declared("noise_risk"), (), (), risk.model.noise_risk()),
+        Function(declared("noise_risk_slope"), (), (), noise_risk_slope(risk.model)),
         Function(declared("best_value_overlap"), (), (), risk.best_value_overlap),
         Function(declared("score_law"), (), (), score),
         _overlap_risk(risk),

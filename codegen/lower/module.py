@@ -28,7 +28,8 @@ LEVEL = Level(
     parts=(
         *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "fields", "prox", "prior"),
         *("channel", "proxfree", "rows", "onsets", "folds", "gaps", "mixture", "population", "hessian"),
-        *("spectrum", "fixedpoint", "states", "routes", "solver", "energy", "jacobian", "kinks", "options", "script"),
+        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "solver", "energy", "jacobian", "kinks"),
+        *("options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -72,6 +73,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
             *equations.saddle_maps(system),
             *equations.spectral_functions(system),
             *equations.curvature_functions(derive_curvature(system), system.model),
+            *equations.sensitivity_functions(system),
             equations.stability_function(system.model),
             *equations.population_functions(population_risk(system.task, system.model), system.location.weighted),
             *([] if system.properties.smooth else [equations.kinks(system)]),
@@ -189,6 +191,7 @@ def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         routes = ["kinked_state", "kinked_averages", second, "kinked_coarse", "coarse_branch"]
     return {
         "ROUTES": f"Routes({', '.join(routes)})",
+        "derived_rates": "second_rates" if derivable(system) else "no_second_rates",
         "linearised": "derived_or_differenced" if derivable(system) else "differenced",
         "averages_of_length": "_doubled_averages" if smooth else "panel_averages",
         "risk_of_length": "_weighted_risk" if system.location.weighted else "_gaussian_risk",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import Averages, Response
+from replicode.codegen.runtime.channel import Averages, Channel, Response
 from replicode.codegen.runtime.inputs import (
     check_number,
     check_physical,
@@ -24,7 +24,7 @@ from replicode.codegen.runtime.prior import Problem, gradient_at, spectrum_of, v
 from replicode.codegen.runtime.routes import ROUTES
 
 
-class _Fixed:
+class _Fixed(Channel):
     """The averages of a length on one fine set of nodes, at points that need not be solutions."""
 
     name = "fixed nodes"

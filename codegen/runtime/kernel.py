@@ -192,6 +192,20 @@ def train_loss_slopes(order: Array, rates: Array, second: Array) -> Array:
     return np.zeros_like(order)
 
 
+def parameter_slopes(
+    order: Array,
+    conjugates: Array,
+    alpha: float,
+    lambda_k: float,
+    lambda_v: float,
+    envelope: float,
+    rates: Array,
+    *traces: Array,
+) -> Array:
+    """d/dalpha, d/dlambda_k and d/dlambda_v, a row each, of f and of its gradient in its twelve unknowns."""
+    return np.stack([np.zeros(1 + order.size + conjugates.size)] * 3)
+
+
 def displacements(
     order: Array, nu: float, noise: float, w_chi: Array, w_z: Array, y: Array, g_chi: Array, g_z: Array
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
@@ -224,8 +238,18 @@ def risk_on_manifold(m_v: float, q_v: float, noise: float, A: float, B: float) -
     return 0.0
 
 
+def risk_slopes_on_manifold(m_v: float, q_v: float, noise: float, A: float, B: float) -> Array:
+    """The derivatives of that in m_v, q_v, the noise, A and B."""
+    return np.zeros(5)
+
+
 def noise_risk(noise: float) -> float:
     """The part of the risk that is the label's own noise."""
+    return 0.0
+
+
+def noise_risk_slope(noise: float) -> float:
+    """Its derivative."""
     return 0.0
 
 

@@ -17,6 +17,7 @@ from replicode.codegen.runtime.kernel import (
     free_energy_gradient,
     free_energy_hessian,
     free_energy_value,
+    parameter_slopes,
     prior_update,
 )
 
@@ -32,6 +33,9 @@ class Spectrum(NamedTuple):
     c_k: Array
     c_v: Array
     dim: int
+
+
+STRENGTHS = ("alpha", "lambda_k", "lambda_v")
 
 
 class Problem(NamedTuple):
@@ -91,6 +95,12 @@ def hessian_at(order: Array, conjugates: Array, problem: Problem, second: Array)
     """The Hessian of the free energy in all unknowns, given that of E[M]."""
     traces = traces_at(conjugates, problem)
     return np.asarray(free_energy_hessian(order, conjugates, *problem.numbers, second, *traces))
+
+
+def slopes_at(order: Array, conjugates: Array, problem: Problem, envelope: float, rates: Array) -> Array:
+    """The derivatives of the free energy and of its gradient in alpha and the strengths, a row for each."""
+    traces = traces_at(conjugates, problem)
+    return np.asarray(parameter_slopes(order, conjugates, *problem.numbers, envelope, rates, *traces))
 
 
 spectrum_of: Callable[[Any], Spectrum | None] = no_spectrum

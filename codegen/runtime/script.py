@@ -27,7 +27,6 @@ def finite(value: Any) -> Any:
 def main(argv: list[str] | None = None) -> int:
     """Solve from the command line; exit status 0 done, 1 not to be trusted as it stands, 2 bad input."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--alpha", type=float, required=True, help="samples per dimension")
     parser.add_argument("--nu", type=float, required=True, help="signal strength")
     parser.add_argument("--noise", type=float, default=0.0, help="label noise (a standard deviation)")
     add_options(parser)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,14 @@ from replicode.codegen.runtime.fixedpoint import (
     evaluate,
     runaways,
 )
-from replicode.codegen.runtime.inputs import ArgumentError, check_number, check_setting, parameter_values
+from replicode.codegen.runtime.inputs import (
+    ArgumentError,
+    check_number,
+    check_physical,
+    check_setting,
+    parameter_values,
+    unknowns,
+)
 from replicode.codegen.runtime.kernel import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
@@ -32,6 +39,7 @@ from replicode.codegen.runtime.places import ordered
 from replicode.codegen.runtime.population import informed_overlaps, settings_of
 from replicode.codegen.runtime.prior import Problem, norms_at, softness_at, spectrum_of, traces_at, value_at
 from replicode.codegen.runtime.routes import ROUTES, coarse_branch
+from replicode.codegen.runtime.sensitivity import ALL_PARAMETERS, sensitivities
 from replicode.codegen.runtime.states import (
     COVERAGE,
     LEVEL_SAFETY,
@@ -50,6 +58,7 @@ AIMED_AT = 1e-8  # where no error is asked for
 GOOD_ENOUGH = 1e-3
 QUICK_WORK = 3e7  # a few seconds
 LARGEST_WORK = 6e8  # about a minute
+UNSEEN = Response(np.full(3, np.nan), np.nan)
 
 
 class Solution(NamedTuple):
@@ -73,13 +82,20 @@ class Solution(NamedTuple):
     bayes_risk: float | None
     warnings: tuple[str, ...]
     errors: dict[str, float]  # bounds on the order parameters, conjugates, train_loss, energy and replicon
+    derivatives: dict[str, dict[str, float]] | None = None  # of quantities, by parameter, where asked for
+    derivative_errors: dict[str, dict[str, float]] | None = None
+    derivative_methods: dict[str, str] | None = None
     norm2_k: float | None = None  # the last three are those of structured tokens
     norm2_v: float | None = None
     effective_rank: float | None = None
 
 
-def _start(init: str, request: _Request) -> Array:
-    """Order parameters to start from: the population optimum, or next to nothing known of the teacher."""
+def _start(init: str | Mapping[str, float], request: _Request) -> Array:
+    """Order parameters to start from: those given, the population optimum, or next to nothing known of the teacher."""
+    if not isinstance(init, str):
+        given = unknowns(init, ORDER_NAMES)
+        check_physical(given)
+        return given
     if init == "informed":
         m_k, q_k, m_v, q_v = informed_overlaps(request.setting.nu, request.setting.params)
     else:
@@ -96,29 +112,57 @@ def solve(
     lambda_k: float = 1.0,
     lambda_v: float = 1.0,
     *,
-    init: str = "informed",
+    init: str | Mapping[str, float] = "informed",
     tol: float | None = 1e-10,
+    derivatives: bool | Sequence[str] = False,
+    branches: bool = True,
+    stability: bool = True,
     spectrum: Any = None,
     **parameters: float,
 ) -> Solution:
     """Solve the saddle-point equations; `tol` is the absolute error asked for on test_risk.
 
-    With tol=None it is what a few seconds give, three digits at least where these can be had at all. A module of
-    structured tokens takes a `spectrum`: rows of eigenvalues s_i, with one or two columns of teachers' weights t_i.
+    With tol=None it is what a few seconds give, three digits at least where these can be had at all. `derivatives` asks
+    for those of every quantity in every parameter, or in those named. `init` may also be a mapping: the order
+    parameters of a solution nearby, to start from. `branches` looks for another branch, of lower energy, and
+    `stability` into whether replica symmetry holds, which is said where it is not done. A module of structured tokens
+    takes a `spectrum`: rows of eigenvalues s_i, with one or two columns of teachers' weights t_i.
     """
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
     if tol is not None:
         check_number("tol", tol, "a finite number above 0, or None", tol > 0)
-    if init not in ("informed", "random"):
-        raise ArgumentError("init", init, "'informed' or 'random'")
+    if isinstance(init, str) and init not in ("informed", "random"):
+        raise ArgumentError("init", init, "'informed', 'random', or a mapping of order parameters")
+    wanted = _differentiated(derivatives)
     settings = settings_of(nu, noise, parameter_values(parameters))
     problem = Problem(float(alpha), float(lambda_k), float(lambda_v), spectrum_of(spectrum))
-    request = _Request(settings, problem, AIMED_AT if tol is None else float(tol), _budget(tol))
+    request = _Request(
+        settings, problem, AIMED_AT if tol is None else float(tol), _budget(tol), not isinstance(init, str)
+    )
     worst = GOOD_ENOUGH if tol is None else request.tol
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
         state = ROUTES.state(_start(init, request), request)
-        notes = _lower_branch(state, init, request._replace(budget=_budget(tol)))
-        return _solution(state, request, worst, notes)
+        notes = _lower_branch(state, init, request._replace(budget=_budget(tol))) if branches else []
+        found = _solution(state, request, worst, notes, stability)
+        return _with_derivatives(found, state, request, wanted) if wanted else found
+
+
+def _differentiated(asked: bool | Sequence[str]) -> tuple[str, ...]:
+    """The parameters whose derivatives are asked for."""
+    if isinstance(asked, bool):
+        return ALL_PARAMETERS if asked else ()
+    if unknown := sorted(set(asked) - set(ALL_PARAMETERS)):
+        raise ArgumentError("derivatives", unknown, f"True, False or some of {', '.join(ALL_PARAMETERS)}")
+    return tuple(asked)
+
+
+def _with_derivatives(found: Solution, state: _State, request: _Request, wanted: Sequence[str]) -> Solution:
+    """The solution with its derivatives, or a warning where there are none."""
+    slopes = sensitivities(state, request, wanted)
+    if slopes is None:
+        return found._replace(warnings=(*found.warnings, "derivatives: none, the solution is not known well enough"))
+    values, errors, method = slopes
+    return found._replace(derivatives=values, derivative_errors=errors, derivative_methods=method)
 
 
 def _budget(tol: float | None) -> Budget:
@@ -126,7 +170,7 @@ def _budget(tol: float | None) -> Budget:
     return Budget(LARGEST_WORK, QUICK_WORK, GOOD_ENOUGH) if tol is None else Budget(LARGEST_WORK)
 
 
-def _lower_branch(state: _State, init: str, request: _Request) -> list[str]:
+def _lower_branch(state: _State, init: str | Mapping[str, float], request: _Request) -> list[str]:
     """A warning when the other start ends, on coarse nodes, at a clearly lower energy."""
     if not state.converged:
         return []
@@ -167,11 +211,11 @@ def _free_energy(order: Array, conjugates: Array, request: _Request, envelope: f
     return value_at(order, conjugates, request.problem, envelope)
 
 
-def _solution(state: _State, request: _Request, worst: float, notes: list[str]) -> Solution:
+def _solution(state: _State, request: _Request, worst: float, notes: list[str], looked: bool) -> Solution:
     """The Solution of a state, with stability and all warnings; `worst` is the largest error that needs none."""
     last = state.last
     risk, _ = _risk(last.order, request)
-    responses = [channel.response(last.order) for channel in state.seen]
+    responses = [channel.response(last.order) for channel in state.seen] if looked else [UNSEEN]
     error, errors = _bounds(state)
     known = float(errors[REPORTED.index("Vh_k")])
     replicon, jump, shift = _stability(responses[-1], last, request, known if np.isfinite(known) else 0.0)
@@ -186,7 +230,9 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str]) 
         warnings.append(
             f"jumps: the error does not cover global minima that the search missed (jump weight {jump:.3g})"
         )
-    if state.converged and not stable:
+    if not looked:
+        warnings.append("replica symmetry: not looked into")
+    elif state.converged and not stable:
         warnings.append(f"replica symmetry: not to be trusted here (replicon {replicon:.3g}, jump weight {jump:.3g})")
     if state.converged and abs(replicon - STABLE_REPLICON) < replicon_error:
         warnings.append(
@@ -194,6 +240,7 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str]) 
         )
     conjugate_errors = errors[[REPORTED.index(name) for name in CONJUGATE_NAMES]]
     norms = norms_at(last.conjugates, conjugate_errors, request.problem)
+    values = {name: value for name, (value, _) in norms.items()}
     bounds = dict(zip(REPORTED, map(float, errors), strict=True))
     bounds |= {name: bound for name, (_, bound) in norms.items() if bound} | {"replicon": replicon_error}
     return Solution(
@@ -215,7 +262,9 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str]) 
         bayes_risk=None,
         warnings=tuple(warnings + notes),
         errors=bounds,
-        **{name: value for name, (value, _) in norms.items()},
+        norm2_k=values.get("norm2_k"),
+        norm2_v=values.get("norm2_v"),
+        effective_rank=values.get("effective_rank"),
     )
 
 

@@ -12,7 +12,7 @@ from replicode.commands.verb import Verb, as_json, print_json
 @options.any_activation
 @options.task
 @options.any_tokens
-@click.option("--level", default="rs", show_default=True, help="rs, population, bayes or stability.")
+@click.option("--level", default="rs", show_default=True, help="rs, population, bayes, stability, 1rsb or dynamics.")
 @click.option("--format", "style", default="text", show_default=True, help="text, latex, markdown or json.")
 @options.spectrum
 @options.param
@@ -27,7 +27,7 @@ def command(
     teacher: str | None,
 ) -> None:
     """Free energy, saddle-point equations, reductions and the chain that leads to them."""
-    options.one_of("level", level, ("rs", "population", "bayes", "stability"))
+    options.one_of("level", level, ("rs", "population", "bayes", "stability", "1rsb", "dynamics"))
     options.one_of("format", style, ("text", "latex", "markdown", "json"))
     from replicode.verbs.derive import derivation_of
 

@@ -13,7 +13,7 @@ from replicode.theory.errors import InputError, Refusal
 @options.any_activation
 @options.task
 @options.tokens
-@click.option("--level", default="rs", show_default=True, help="rs, or bayes, which needs no activation.")
+@click.option("--level", default="rs", show_default=True, help="rs, 1rsb, dynamics, or bayes: no activation.")
 @click.option("-o", "--output", required=True, help="The file to write.")
 @options.spectrum
 @options.param
@@ -27,7 +27,7 @@ def command(
     spectrum: str | None,
     teacher: str | None,
 ) -> None:
-    """Write a standalone NumPy solver for an activation, or for the Bayes-optimal level of a task."""
+    """Write a standalone NumPy solver for an activation or its training, or for the Bayes-optimal level of a task."""
     from replicode.codegen.writing import checked_file, is_standard_output, write
 
     target = checked_file(output)
@@ -37,7 +37,7 @@ def command(
     from replicode.asked import asked
     from replicode.codegen.compiler import generate
     from replicode.spectrum import NO_BAYES, structured, token_spectrum
-    from replicode.theory.derive.saddle import SaddleSystem
+    from replicode.theory.derive.bayes import BayesSystem
     from replicode.theory.lengths import lengths
     from replicode.verbs.derive import derive
 
@@ -45,7 +45,8 @@ def command(
     if data is not None and level == "bayes":
         raise Refusal(NO_BAYES)
     system = derive(activation, task, law, structured(None, data), parameters=parameters, level=level)
-    of = activation if isinstance(system, SaddleSystem) else None
+    trained = None if isinstance(system, BayesSystem) else system.activation
+    of = activation if trained else None
     module = generate(system)
     write(target, module.source)
     if printed:
@@ -54,7 +55,7 @@ def command(
         {
             "path": str(target),
             "signature": module.signature,
-            "activation": system.activation.text if isinstance(system, SaddleSystem) else None,
+            "activation": trained.text if trained else None,
             "task": system.task.text,
             "tokens": law.fixed or str(law),
             "operations": dict(module.operations),

@@ -24,6 +24,7 @@ from replicode.theory.errors import InputError
 @click.option("--embeddings", default=None, help="Real tokens, one a row: a .npy file; --dim is that of the file.")
 @click.option("--normalise", default=None, help="With --embeddings: rows, for tokens of one norm.")
 @click.option("--radial", default=None, help="With --embeddings: gaussian, or empirical for a theory with their radii.")
+@options.whole("--root-seed", "root_seed", default="0", show_default=True, help="Another one draws other numbers.")
 @options.param
 def command(activation: str, embeddings: str | None, **arguments: Any) -> None:
     """Train attention on sampled data, or on real tokens, and compare it with the theory."""

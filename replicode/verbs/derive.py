@@ -10,7 +10,8 @@ from replicode.arguments import one_of
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import activation_content, model_content, task_content
-from replicode.spectrum import NO_BAYES, structured, token_spectrum
+from replicode.kinds import ActivationLike, BayesSystem, DynamicsSystem, Model, SaddleSystem, StepSystem, Task
+from replicode.spectrum import NO_BAYES, SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import budget
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
@@ -18,15 +19,9 @@ from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
     from replicode.present import Derivation
-    from replicode.spectrum import SpectrumLike
-    from replicode.theory.derive.bayes import BayesSystem
-    from replicode.theory.derive.saddle import SaddleSystem
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
 
-LEVELS = ("rs", "population", "bayes", "stability")
-GENERATED = ("rs", "bayes")
+LEVELS = ("rs", "population", "bayes", "stability", "1rsb", "dynamics")
+GENERATED = ("rs", "bayes", "1rsb", "dynamics")
 
 
 @overload
@@ -52,7 +47,7 @@ def derive(
     *,
     level: str,
     **more: float,
-) -> SaddleSystem | BayesSystem: ...
+) -> SaddleSystem | BayesSystem | DynamicsSystem | StepSystem: ...
 
 
 def derive(
@@ -64,10 +59,11 @@ def derive(
     *,
     level: str = "rs",
     **more: float,
-) -> SaddleSystem | BayesSystem:
+) -> SaddleSystem | BayesSystem | DynamicsSystem | StepSystem:
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution.
 
-    Level bayes is the Bayes-optimal system of the task, to which no activation matters.
+    Level bayes is the Bayes-optimal system of the task, to which no activation matters; 1rsb is one step of replica
+    symmetry breaking; level dynamics has the equations of one-pass SGD.
     """
     law = None if tokens is None else lengths(tokens)
     if one_of("level", level, GENERATED) == "bayes":
@@ -77,7 +73,17 @@ def derive(
     from replicode.theory.derive.saddle import derive as derive_system
     from replicode.theory.language.activation import activation
 
-    return derive_system(activation(named(act), given_parameters(parameters, more)), task, law, model)
+    of = activation(named(act), given_parameters(parameters, more))
+    if level == "dynamics":
+        from replicode.theory.derive.dynamics import derive_dynamics
+
+        return derive_dynamics(of, task, law, model)
+    system = derive_system(of, task, law, model)
+    if level == "rs":
+        return system
+    from replicode.theory.derive.rsb import derive_step
+
+    return derive_step(system)
 
 
 def named(act: ActivationLike | None) -> ActivationLike:
@@ -141,7 +147,9 @@ def _derivation(
     """The derivation of one level."""
     from replicode import present
     from replicode.theory.derive.bayes import derive_bayes
+    from replicode.theory.derive.dynamics import derive_dynamics
     from replicode.theory.derive.population import derive_population
+    from replicode.theory.derive.rsb import derive_step
     from replicode.theory.derive.saddle import derive as derive_system
     from replicode.theory.derive.stability import derive_stability
     from replicode.theory.language.activation import activation
@@ -151,7 +159,9 @@ def _derivation(
     act = activation(of, given)
     if level == "population":
         return present.population_derivation(derive_population(act, task, law))
+    if level == "dynamics":
+        return present.dynamics_derivation(derive_dynamics(act, task, law, model))
     system = derive_system(act, task, law, model)
-    return (
-        present.stability_derivation(derive_stability(system)) if level == "stability" else present.derivation(system)
-    )
+    if level == "stability":
+        return present.stability_derivation(derive_stability(system))
+    return present.step_derivation(derive_step(system)) if level == "1rsb" else present.derivation(system)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from replicode.arguments import INITS, check_digits, one_of, point
 from replicode.asked import asked
+from replicode.kinds import ActivationLike, Task
 from replicode.modules import module_for
 from replicode.results import Result
 from replicode.spectrum import TokenSpectrum, structured, teacher_weights
@@ -15,10 +16,6 @@ from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters, whole_number
 from replicode.verbs.solve import solve
-
-if TYPE_CHECKING:
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
 
 RADIAL = ("gaussian", "empirical")
 
@@ -70,6 +67,7 @@ def validate_embeddings(
     normalise: str | None = None,
     radial: str = "gaussian",
     teacher: str = "isotropic",
+    root_seed: int = 0,
     progress: Callable[[int, int, str], None] | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
@@ -84,6 +82,7 @@ def validate_embeddings(
     at: dict[str, Any] = point(alpha, nu, noise, lambda_k, lambda_v)
     one_of("init", init, INITS)
     one_of("radial", radial, RADIAL)
+    root_seed = whole_number("root_seed", root_seed, 0)
     seeds, law, given = whole_number("seeds", seeds, 2), lengths(tokens), given_parameters(parameters, more)
     if law.fixed is None:
         raise InputError("tokens", str(law), "one number of tokens: sequences of real tokens have a fixed length")
@@ -99,7 +98,7 @@ def validate_embeddings(
     pool = read(embeddings, normalise)
     samples = max(1, round(at["alpha"] * pool.dim))
     study_of.check_pool(pool, samples, law.fixed)
-    rng = np.random.default_rng([0, pool.dim])
+    rng = np.random.default_rng([root_seed, pool.dim])
     teachers = study_of.teachers_of(teacher_weights(pool.s, teacher), pool.s, rng)
     data = TokenSpectrum(teachers.columns(pool.s), str(embeddings) if read is read_pool else "an array", teacher)
     model = structured(None, data)
@@ -123,9 +122,16 @@ def validate_embeddings(
         _elliptical(study, pool).check()
     solution = solve(act, task=task, tokens=law, spectrum=data, digits=digits, init=init, parameters=given, **at)
     theory, errors, notes = _theory(solution, study, pool, radial, data, at)
-    surrogate, real = study_of.run(pool, study, seeds, radial == "empirical", progress=progress)
+    surrogate, real = study_of.run(pool, study, seeds, radial == "empirical", root_seed, progress)
     found = study_of.compare(theory, errors, surrogate, real)
-    options = {"normalise": normalise, "radial": radial, "seeds": seeds, "init": init, "digits": digits}
+    options = {
+        "normalise": normalise,
+        "radial": radial,
+        "seeds": seeds,
+        "init": init,
+        "digits": digits,
+        "root_seed": root_seed,
+    }
     return EmbeddingsReport(
         theory=theory,
         theory_error=errors,

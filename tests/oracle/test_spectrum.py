@@ -158,7 +158,7 @@ def test_means_against_matrices(table, seed):
     for b, (strength, vh) in enumerate(zip(strengths, conjugates[[2, 5]], strict=True)):
         resolvent = np.linalg.inv(strength * root @ root + vh * np.eye(size))
         teacher = turn @ np.sqrt(size * table[:, 1 + b] / table[:, 1 + b].sum())
-        tau, dtau, _, ltau, kappa, dkappa, _, _ = found[0][8 * b : 8 * b + 8]
+        tau, dtau, _, ltau, _, kappa, dkappa, _, _, _ = found[0][10 * b : 10 * b + 10]
         assert tau == pytest.approx(np.trace(resolvent) / size)
         assert dtau == pytest.approx(-np.trace(resolvent @ resolvent) / size)
         assert ltau == pytest.approx(-np.trace(resolvent @ np.linalg.inv(sigma) @ resolvent) / size)

@@ -48,7 +48,9 @@ def test_the_response_at_a_minimum():
     assert (np.abs(mean[:2] - V) < 5 * sem[:2]).all()
     conjugates = np.array([solution.conjugates[n] for n in module.CONJUGATE_NAMES])
     (traces,) = module.spectral_traces_at(conjugates, module.Problem(4.0, 1.0, 1.0, spectrum.coordinates))
-    T = np.eye(2) - np.diag([-traces[1], -traces[9]]) @ np.linalg.inv([mean[2:4], mean[3:]])
+    order = np.array([solution.order_parameters[n] for n in module.ORDER_NAMES])
+    squares = np.diag(module.stability_matrix(order, 1.0, np.array([1.0, 0.0, 1.0]), traces))
+    T = np.eye(2) - np.diag(squares) @ np.linalg.inv([mean[2:4], mean[3:]])
     assert np.abs(np.linalg.eigvals(T)).max() == pytest.approx(solution.replicon, abs=0.05)
 
 

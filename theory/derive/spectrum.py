@@ -16,7 +16,7 @@ from replicode.theory.model import Block, Model
 
 STRENGTH, WIDTH = sp.Symbol("strength", nonnegative=True), sp.Symbol("width", real=True)
 COORDINATE_SQUARE = sp.Symbol("c_i", nonnegative=True)
-_DERIVATIVES = {"": "", "d": "Vh", "d2": "Vh Vh", "l": "strength"}
+_DERIVATIVES = {"": "", "d": "Vh", "d2": "Vh Vh", "l": "strength", "dl": "Vh strength"}
 
 
 @cache
