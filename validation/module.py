@@ -72,4 +72,14 @@ class GeneratedAttention:
         """The informed start at the activation's own population optimum, or a random one."""
         if init == "random":
             return Random()
-        return Informed(*map(float, self.module.informed_overlaps(self.nu, self.params)))
+        if not self.has_scores:
+            setting = self.module.settings_of(self.nu, self.noise, self.params)
+            moments = (*self.module.constant_moments(setting), *self.module.label_moments(self.noise))
+            m_v = float(self.module.best_value_overlap(*moments))
+            return Informed(0.0, 0.0, m_v, m_v * m_v)
+        return Informed(*map(float, self.module.informed_overlaps(self.nu, self.params, self.noise)))
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether there are keys to learn."""
+        return "m_k" in self.module.ORDER_NAMES

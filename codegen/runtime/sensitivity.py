@@ -17,6 +17,7 @@ from scipy import special
 from replicode.codegen.runtime.channel import Averages, Channel, Ensemble
 from replicode.codegen.runtime.fixedpoint import REPORTED, SCALES
 from replicode.codegen.runtime.hessian import second_rates
+from replicode.codegen.runtime.inputs import OutOfReach
 from replicode.codegen.runtime.kernel import (
     ORDER_NAMES,
     PARAMETERS,
@@ -274,6 +275,14 @@ def sensitivities(state: _State, request: _Request, wanted: Sequence[str] = ALL_
         errors[name] = dict(zip(QUANTITIES, map(float, np.nan_to_num(error, nan=np.inf)), strict=True))
     how = {n: DERIVED if n in STRENGTHS else DIFFERENCED for n in values}
     return Sensitivities(values, errors, how)
+
+
+def no_slopes(state: _State, request: _Request, wanted: Sequence[str] = ALL_PARAMETERS) -> Sensitivities | None:
+    """Of labels that are no fields, and of regression, there are none."""
+    raise OutOfReach("derivatives: they are there for attention on labels that are Gaussian given the teacher's value")
+
+
+slopes_of: Callable[[_State, _Request, Sequence[str]], Sensitivities | None] = sensitivities
 
 
 def _member_spread(table: Array) -> Array:

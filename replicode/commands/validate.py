@@ -18,6 +18,7 @@ from replicode.theory.errors import InputError
 @options.tokens
 @options.physics
 @options.spectrum
+@options.learned
 @options.digits
 @options.dim
 @options.seeds(40)

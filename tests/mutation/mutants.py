@@ -120,8 +120,8 @@ THEORY = [
     Mutant(
         "Stein on the weight with the wrong sign",
         "theory/derive/saddle.py",
-        "conditional.mean[0] + conditional.covariance[0, 0] * fields.slope",
-        "conditional.mean[0] - conditional.covariance[0, 0] * fields.slope",
+        "conditional.mean[0] + conditional.covariance[0, 0] * fields.slopes",
+        "conditional.mean[0] - conditional.covariance[0, 0] * fields.slopes",
         ranked,
     ),
     Mutant(
