@@ -30,6 +30,7 @@ Array = NDArray[np.float64]
 SCRAMBLES = 6
 LOG2_NODES = 12
 NEWTON_STEPS = 40
+HALVINGS = 12  # of a step that does not descend
 DIFFERENCE = 1e-5
 SETTLED = 1e-9
 JUMP = 2.0
@@ -159,7 +160,7 @@ class EllipticalChannel:
             step = self._step(c, slope, at, v)
             if float((v[0] * np.abs(slope)).max()) < SETTLED * (1.0 + float(np.abs(c).max())):
                 break
-            for _ in range(12):
+            for _ in range(HALVINGS):
                 moved = c + step
                 better = self._value(moved, at, v)
                 worse = ~(better <= value + 1e-13 * np.abs(value))

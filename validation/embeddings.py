@@ -101,7 +101,7 @@ class Study:
         n, _, dim = rows.shape
         model = self.attention.model
         z = np.einsum("nd,d->n", rows[np.arange(n), eps], self.teachers.v) / sqrt(dim)
-        y = learning(model).label(z, self.attention.noise, rng.standard_normal(n))
+        y = learning(model).label(z, self.attention.noise, rng)
         batch = Batch(rows, y, eps, np.arange(n))
         return Dataset((batch,), self.teachers.k, self.teachers.v, model, self.coordinates)
 

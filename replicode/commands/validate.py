@@ -46,7 +46,11 @@ def _on_embeddings(activation: str, embeddings: str, arguments: dict[str, Any]) 
 
     if arguments["spectrum"] is not None:
         raise InputError("spectrum", arguments["spectrum"], "nothing: with --embeddings it is that of the tokens")
-    given = options.given({n: v for n, v in arguments.items() if n not in ("dim", "spectrum")})
+    for name, usual in (("loss", "quadratic"), ("labels", "gaussian")):
+        if arguments[name] != usual:
+            raise InputError(name, arguments[name], f"{usual}: with --embeddings there is no other")
+    left_out = ("dim", "spectrum", "loss", "labels")
+    given = options.given({n: v for n, v in arguments.items() if n not in left_out})
     show(validate_embeddings(activation, embeddings, progress=_progress, **given))
 
 

@@ -163,8 +163,8 @@ THEORY = [
     Mutant(
         "Legendre term of m",
         "theory/derive/replica.py",
-        "legendre = -N_REPLICAS * MT * block.m",
-        "legendre = N_REPLICAS * MT * block.m",
+        "return -N_REPLICAS * MT * block.m",
+        "return N_REPLICAS * MT * block.m",
         ridge,
     ),
     Mutant(

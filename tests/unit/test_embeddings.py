@@ -104,6 +104,8 @@ def test_bad_input_on_the_command_line(file, tmp_path):
         ("--embeddings", file(made()), "--radial", "wide"),
         ("--embeddings", file(made()), "--spectrum", "power:1:12"),
         ("--embeddings", file(made()), "--tokens", "1:0.5,2:0.5"),
+        ("--embeddings", file(made()), "--loss", "absolute"),
+        ("--embeddings", file(made()), "--labels", "sign"),
         ("--normalise", "rows"),
         ("--radial", "empirical"),
     ]

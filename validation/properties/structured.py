@@ -35,10 +35,10 @@ def _verdict(found: Array, expected: Array, accuracy: float = ACCURACY) -> Verdi
 def _gradient(module: ModuleType, spectrum: Any) -> Verdict:
     """The derived gradient in the conjugates against differences of the free energy."""
     order, problem = np.array([0.35, 0.6, 0.4, 0.5, 0.8, 0.3]), module.Problem(2.3, *STRENGTHS, spectrum)
-    found = module.gradient_at(order, CONJUGATES, problem, np.zeros(6))[6:]
-    moved = [CONJUGATES + STEP * e for e in np.vstack([np.eye(6), -np.eye(6)])]
-    values = [module.value_at(order, c, problem, 0.0) for c in moved]
-    return _verdict(found, (np.array(values[:6]) - np.array(values[6:])) / (2.0 * STEP), 1e-6)
+    found = module.gradient_at(order, CONJUGATES, problem, np.zeros_like(order))[order.size :]
+    ways = STEP * np.eye(CONJUGATES.size)
+    up, down = ([module.value_at(order, CONJUGATES + s * w, problem, 0.0) for w in ways] for s in (1.0, -1.0))
+    return _verdict(found, (np.array(up) - np.array(down)) / (2.0 * STEP), 1e-6)
 
 
 def _scale(module: ModuleType, spectrum: Any) -> Verdict:
