@@ -26,6 +26,7 @@ _HOMES = {
     "Solution": "replicode.results",
     "generate": "replicode.codegen.compiler",
     "figure": "replicode.figures",
+    "validate_embeddings": "replicode.verbs.embeddings",
     **{
         verb: f"replicode.verbs.{verb}"
         for verb in (
@@ -53,6 +54,7 @@ if _TYPE_CHECKING:
     from replicode.verbs.check import check as check
     from replicode.verbs.derive import derive as derive
     from replicode.verbs.dynamics import dynamics as dynamics
+    from replicode.verbs.embeddings import validate_embeddings as validate_embeddings
     from replicode.verbs.landscape import landscape as landscape
     from replicode.verbs.optimal import optimal as optimal
     from replicode.verbs.population import population as population

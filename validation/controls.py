@@ -28,7 +28,7 @@ from replicode.codegen.runtime.optimum import CHECK, FINE
 from replicode.codegen.threads import one_thread
 from replicode.theory.language.activation import activation
 from replicode.theory.language.task import task
-from replicode.theory.model import DEFAULT_MODEL
+from replicode.theory.model import DEFAULT_MODEL, STRUCTURED_MODEL
 from replicode.validation.attention import TokenMap, fields, objective
 from replicode.validation.learning import learning
 from replicode.validation.sampling import Array, Dataset
@@ -114,10 +114,10 @@ def controls_of(attention: GeneratedAttention) -> Controls | None:
     """The control variates of a generated activation around its population optimum, to which training is near.
 
     None where the risks of the aligned estimators are not known to ACCURACY, by far the smallest error in sight, and
-    for any problem but the default one, on which they were tried.
+    for any problem but the default one, on which they were tried, its tokens isotropic or whitened.
     """
     module = attention.module
-    if attention.model != DEFAULT_MODEL or not attention.has_scores:
+    if attention.model not in (DEFAULT_MODEL, STRUCTURED_MODEL) or not attention.has_scores:
         return None
     act, setting = activation(module.METADATA["activation"]), task(module.METADATA["task"])
     averages, _ = averager(act, setting, attention.nu, attention.lengths)

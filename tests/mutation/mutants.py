@@ -163,8 +163,8 @@ THEORY = [
     Mutant(
         "Legendre term of m",
         "theory/derive/replica.py",
-        "legendre = -N_REPLICAS * MT * block.m",
-        "legendre = N_REPLICAS * MT * block.m",
+        "return -N_REPLICAS * MT * block.m",
+        "return N_REPLICAS * MT * block.m",
         ridge,
     ),
     Mutant(
@@ -702,6 +702,27 @@ SPECTRUM = [
         "gradient[part] += self.penalty_weights * of.penalty_slope(weights[part], strength)",
         "gradient[part] += seen[part] * self.penalty_weights * of.penalty_slope(weights[part], strength)",
         (Checks("unit/test_spectrum.py", ("test_training_by_an_objective_written_out",)),),
+    ),
+    Mutant(
+        "elliptical values without their radius",
+        "validation/elliptical.py",
+        "np.asarray(self.nodes.r * self.law.token_map.sigma(self.nodes.r * c))",
+        "np.asarray(self.law.token_map.sigma(self.nodes.r * c))",
+        (Checks("unit/test_embeddings.py", ("test_the_elliptical_risk_is_that_of_samples",)),),
+    ),
+    Mutant(
+        "elliptical slope without the outer radius",
+        "validation/elliptical.py",
+        "(c - w_c) / v[0] + self.nodes.r * pulled",
+        "(c - w_c) / v[0] + pulled",
+        (Checks("unit/test_embeddings.py", ("test_rates_are_the_gradient_of_the_envelope",)),),
+    ),
+    Mutant(
+        "test tokens of a pool that were trained on",
+        "validation/embeddings.py",
+        "for part in (order[:cut], order[cut:])",
+        "for part in (order[:cut], order[:cut])",
+        (Checks("unit/test_embeddings.py", ("test_no_test_token_was_trained_on",)),),
     ),
 ]
 
