@@ -11,7 +11,6 @@ envelope = _checks("unit/test_losses", "the_envelope_is_a_minimum")
 derivatives = _checks("unit/test_losses", "the_derivatives_of_the_envelope")
 labels = _checks("oracle/test_losses", "a_gaussian_label_is_a_closed_case_of_the_others")
 thresholds = _checks("oracle/test_losses", "a_threshold_is_a_closed_case_of_a_chance")
-ridge = _checks("oracle/test_losses", "ridgeless_regression_has_its_closed_form")
 likelihood = _checks("oracle/test_losses", "logistic_maximum_likelihood_solves_the_equations_of_sur_and_candes")
 separable = _checks("oracle/test_losses", "without_a_minimum_the_threshold_is_told")
 
@@ -91,7 +90,7 @@ LOSSES = [
         "theory/derive/population.py",
         "EYY - 2 * scale * law[0, 1] * EYZ * A",
         "EYY - scale * law[0, 1] * EYZ * A",
-        ridge,
+        labels,
     ),
     Mutant(
         "a line with twice its noise",

@@ -77,7 +77,7 @@ def told(found):
 
 
 def test_regression_agrees_with_trained_estimators():
-    found = compared(REGRESSION, (40, 80, 160), 24)
+    found = compared(REGRESSION, (40, 80), 20)
     assert found.p_value > FALSE_ALARM, told(found)
 
 
