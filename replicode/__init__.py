@@ -26,7 +26,10 @@ _HOMES = {
     "Solution": "replicode.results",
     "generate": "replicode.codegen.compiler",
     "figure": "replicode.figures",
-    **{verb: f"replicode.verbs.{verb}" for verb in ("derive", "check", "population", "bayes", "solve", "validate")},
+    **{
+        verb: f"replicode.verbs.{verb}"
+        for verb in ("derive", "check", "population", "bayes", "solve", "optimal", "sweep", "validate")
+    },
 }
 __all__ = sorted([*_HOMES, "__version__"])
 
@@ -46,8 +49,10 @@ if _TYPE_CHECKING:
     from replicode.verbs.bayes import bayes as bayes
     from replicode.verbs.check import check as check
     from replicode.verbs.derive import derive as derive
+    from replicode.verbs.optimal import optimal as optimal
     from replicode.verbs.population import population as population
     from replicode.verbs.solve import solve as solve
+    from replicode.verbs.sweep import sweep as sweep
     from replicode.verbs.validate import validate as validate
 
 

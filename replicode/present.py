@@ -16,12 +16,15 @@ import sympy as sp
 
 from replicode.theory.chain.activation import SIGMA_SIGMA, SIGMA_W
 from replicode.theory.chain.bayes import bayes_chain, bayes_equations
+from replicode.theory.chain.dynamics import dynamics_chain
 from replicode.theory.chain.steps import population_chain
 from replicode.theory.derive.bayes import BayesSystem
 from replicode.theory.derive.channel import N, U
+from replicode.theory.derive.dynamics import DynamicsSystem
 from replicode.theory.derive.optimum import excess_of
 from replicode.theory.derive.population import PopulationSystem
 from replicode.theory.derive.replica import Step
+from replicode.theory.derive.rsb import StepSystem
 from replicode.theory.derive.saddle import Reduction, SaddleSystem
 from replicode.theory.derive.stability import StabilitySystem
 from replicode.theory.language.functions import nodes_that
@@ -110,6 +113,19 @@ def stability_derivation(found: StabilitySystem) -> Derivation:
     )
 
 
+def step_derivation(found: StepSystem) -> Derivation:
+    """The derivation of one step of replica symmetry breaking."""
+    system = found.system
+    return _derivation(
+        system,
+        level="1rsb",
+        tokens=system.lengths and (system.tokens or str(system.lengths)),
+        free_energy=found.free_energy,
+        equations=found.equations(),
+        steps=found.steps,
+    )
+
+
 def bayes_derivation(system: BayesSystem) -> Derivation:
     """The derivation of the Bayes-optimal equations, which have no activation."""
     return Derivation(
@@ -152,7 +168,19 @@ def population_derivation(system: PopulationSystem) -> Derivation:
     )
 
 
-def _derivation(system: SaddleSystem | PopulationSystem, **found: Any) -> Derivation:
+def dynamics_derivation(system: DynamicsSystem) -> Derivation:
+    """The derivation of the training dynamics."""
+    return _derivation(
+        system,
+        level="dynamics",
+        tokens=system.lengths and (system.tokens or str(system.lengths)),
+        free_energy=system.risk,
+        equations=system.equations(),
+        steps=dynamics_chain(system),
+    )
+
+
+def _derivation(system: SaddleSystem | PopulationSystem | DynamicsSystem, **found: Any) -> Derivation:
     empty = {"prox": None, "jacobian": None, "inverse_map": None}
     return Derivation(
         activation=system.activation.text,
@@ -334,8 +362,10 @@ def as_text(found: Derivation) -> str:
 _POTENTIAL = {
     "rs": ("Free energy", "f"),
     "stability": ("Free energy", "f"),
+    "1rsb": ("Free energy", "f"),
     "population": ("Risk", r"{\rm risk}"),
     "bayes": ("Free entropy", r"\Phi"),
+    "dynamics": ("Risk given the scores", r"{\rm risk}"),
 }
 
 

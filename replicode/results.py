@@ -14,8 +14,11 @@ from typing import Any, ClassVar, Self
 
 from replicode import __version__
 from replicode.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
+from replicode.uncertain import with_error, written
 
 _LAST = ("warnings", "asked", "version")
+_UNREAD = ("asked", "version", "errors", "bayes_error")
+_STRUCTURED = ("norm2_k", "norm2_v", "effective_rank")  # reported with a spectrum alone
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -36,9 +39,15 @@ class Result:
         """The fields as plain dicts, lists and numbers, ready for JSON; what was asked comes last."""
         return {name: plain(value) for name, value in self._fields().items()}
 
+    def bounds(self) -> Mapping[str, float | None]:
+        """The errors of its numbers, by name."""
+        return {}
+
     def shown(self) -> dict[str, Any]:
-        """What people read: the result without what they have just typed."""
-        return {name: value for name, value in self.to_dict().items() if name not in ("asked", "version")}
+        """What people read: the result without what they have just typed, every number to its error."""
+        bounds = self.bounds()
+        found = {name: value for name, value in self.to_dict().items() if name not in _UNREAD}
+        return written(found, bounds) if bounds else found
 
     def _fields(self) -> dict[str, Any]:
         own = [f.name for f in fields(self) if f.name not in _LAST]
@@ -84,7 +93,11 @@ def _flat(result: Result) -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True, repr=False)
 class Solution(Result):
-    """A solved saddle point; `error` bounds the absolute error of test_risk, `errors` those of the other quantities."""
+    """A solved saddle point; `error` bounds the absolute error of test_risk, `errors` those of the other quantities.
+
+    `rsb` has one step of replica symmetry breaking at the same point, where it was asked for or replica symmetry is not
+    stable and the step is quick.
+    """
 
     headline = ("test_risk", "error", "converged", "rs_stable")
 
@@ -106,6 +119,13 @@ class Solution(Result):
     bayes_risk: float | None
     bayes_error: float | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
+    derivatives: Mapping[str, Mapping[str, float]] | None = None
+    derivative_errors: Mapping[str, Mapping[str, float]] | None = None
+    derivative_methods: Mapping[str, str] | None = None
+    norm2_k: float | None = None
+    norm2_v: float | None = None
+    effective_rank: float | None = None
+    rsb: Mapping[str, Any] | None = None
     test_loss: float | None = None
     classification_error: float | None = None
 
@@ -121,12 +141,29 @@ class Solution(Result):
         """The fields ready for JSON; beyond what a float holds, numbers are text with no digit that is not known."""
         return self._told(FLOAT_DIGITS)
 
+    def bounds(self) -> Mapping[str, float | None]:
+        """The errors of its numbers, by name."""
+        risks = {"test_risk": self.error, "excess_risk": self.error, "bayes_risk": self.bayes_error}
+        return {**self.errors, **risks}
+
     def shown(self) -> dict[str, Any]:
-        """What people read; text as soon as there are more digits than double precision is good for."""
-        return {name: value for name, value in self._told(DOUBLE_DIGITS).items() if name not in ("asked", "version")}
+        """What people read; beyond double precision the digits that are known, with the errors beside them."""
+        if (self.asked.get("digits") or 0) <= DOUBLE_DIGITS:
+            found = super().shown()
+        else:
+            found = {n: value for n, value in self._told(DOUBLE_DIGITS).items() if n not in ("asked", "version")}
+        unread = {n for n in found if n.startswith("derivative") or (n == "rsb" and found[n] is None)}
+        return {n: value for n, value in found.items() if n not in unread} | self._risk_slopes()
+
+    def _risk_slopes(self) -> dict[str, Any]:
+        """Of the derivatives those of the test risk, each to its error; the JSON has all."""
+        slopes, errors = self.derivatives or {}, self.derivative_errors or {}
+        rows = {name: with_error(s["test_risk"], errors[name]["test_risk"]) for name, s in slopes.items()}
+        return {"d test_risk / d": rows} if rows else {}
 
     def _told(self, most: int) -> dict[str, Any]:
         found, digits = super().to_dict(), self.asked.get("digits") or 0
+        found = {name: value for name, value in found.items() if name not in _STRUCTURED or value is not None}
         for name in ("test_loss", "classification_error"):  # of problems that have them
             if found[name] is None:
                 del found[name]

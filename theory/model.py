@@ -30,6 +30,8 @@ F = sp.Symbol("f", real=True)
 SIGMA = sp.Symbol("sigma", real=True)
 THETA = sp.Symbol("theta", real=True)
 LAMBDA = sp.Symbol("lambda", nonnegative=True)
+EIGENVALUE = sp.Symbol("s_i", positive=True)
+PENALTY_WEIGHT = sp.Symbol("p_i", nonnegative=True)
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,11 @@ class Block:
         return self._symbol("lambda", nonnegative=True)
 
     @property
+    def teacher_square(self) -> sp.Symbol:
+        """The square of the teacher's whitened weight in one coordinate, one on average."""
+        return sp.Symbol(f"c_{self.name}_i", nonnegative=True)
+
+    @property
     def conjugate_of(self) -> dict[sp.Symbol, sp.Symbol]:
         """The conjugate that stationarity in each of m, q, V determines."""
         return {self.m: self.mh, self.q: self.Vh, self.V: self.qh}
@@ -118,7 +125,8 @@ class Model:
     `label` is y in the value teacher's field at the hidden token and in standard normal noise; or it is a tuple of
     pairs (y, chance of it), of which one is drawn. `output` is what one token adds to f, in sigma and the token's value
     w. `risk` is what is reported of a fresh sequence. In `penalty` lambda is the strength of the block that theta
-    belongs to.
+    belongs to. `covariance` is the eigenvalue of the tokens' covariance in one coordinate: one, or EIGENVALUE, and then
+    eigenvalues and teacher are data that come with every question.
     """
 
     blocks: tuple[Block, ...] = (Block("k", "chi", CHI_STAR, "score"), Block("v", "z", Z_STAR, "value"))
@@ -127,6 +135,7 @@ class Model:
     loss: sp.Expr = (Y - F) ** 2 / 2
     risk: sp.Expr = (Y - F) ** 2
     penalty: sp.Expr = LAMBDA * THETA**2 / 2
+    covariance: sp.Expr = sp.S.One
 
     @cached_property
     def key(self) -> str:
@@ -295,6 +304,20 @@ class Model:
             raise Refusal(f"penalty {self.penalty}: only a multiple of theta**2 leaves the prior integral Gaussian")
         return curvature.subs(LAMBDA, block.strength)
 
+    @property
+    def structured(self) -> bool:
+        """Whether the tokens' covariance is not the identity; the overlaps then are in its metric."""
+        if self.covariance not in (sp.S.One, EIGENVALUE):
+            raise Refusal(f"covariance {self.covariance}: only 1, or {EIGENVALUE}, the eigenvalue of a coordinate")
+        return bool(self.covariance != 1)
+
+    def whitened_curvature(self, block: Block) -> sp.Expr:
+        """The curvature of the penalty in one coordinate of the whitened weights, in which the tokens are isotropic.
+
+        theta = whitened/sqrt(s_i); coordinates may be weighed by p_i.
+        """
+        return self.penalty_curvature(block) * PENALTY_WEIGHT / self.covariance
+
     def loss_curvature(self) -> sp.Expr:
         """The c of loss = c (y - f)^2 / 2; only then is the value channel eliminated in closed form."""
         return _square(self.loss, "loss", "lets the value channel be eliminated")
@@ -327,3 +350,4 @@ def _square(expr: sp.Expr, name: str, why: str) -> sp.Expr:
 
 
 DEFAULT_MODEL = Model()
+STRUCTURED_MODEL = Model(covariance=EIGENVALUE)

@@ -14,6 +14,7 @@ from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.validation.experiment import Ensemble
 from replicode.validation.measure import Overlaps
 from replicode.validation.sampling import Array
+from replicode.validation.spectrum import Coordinates
 from replicode.validation.training import Informed, Random, Start
 
 
@@ -26,6 +27,7 @@ class GeneratedAttention:
     noise: float
     params: Array
     model: Model = DEFAULT_MODEL
+    coordinates: Coordinates | None = None
 
     def sigma(self, chi: Array) -> Array:
         """sigma(chi), tokens along axis 0."""
@@ -65,7 +67,8 @@ class GeneratedAttention:
     def setting(self, alpha: float, *, single: bool = False) -> Ensemble:
         """The law of the data, from the task and the lengths that the module was generated for."""
         law = task(self.module.METADATA["task"])
-        return Ensemble.of(law, self.lengths, alpha, self.nu, self.noise, single=single, model=self.model)
+        more: dict[str, Any] = {"single": single, "model": self.model, "coordinates": self.coordinates}
+        return Ensemble.of(law, self.lengths, alpha, self.nu, self.noise, **more)
 
     def start(self, init: str) -> Start:
         """The informed start at the activation's own population optimum, or a random one."""

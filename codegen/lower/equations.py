@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
 import sympy as sp
@@ -17,6 +17,7 @@ from replicode.codegen.ir import (
     Matrix,
     Moment,
     OverTokens,
+    Returned,
     Split,
     TokenRows,
     Unpacked,
@@ -39,6 +40,8 @@ from replicode.theory.derive.population import (
     score_law,
 )
 from replicode.theory.derive.saddle import ChannelAverage, SaddleSystem, envelope_of, rate_symbol
+from replicode.theory.derive.sensitivity import ENVELOPE, explicit_slopes, noise_risk_slope, risk_slopes
+from replicode.theory.derive.spectrum import coordinate_terms, penalised_norms, placed, trace_symbols
 from replicode.theory.derive.stability import responses_of, stability_matrix
 from replicode.theory.gaussian.laws import FieldLaw
 from replicode.theory.language.nodes import L, X, sigmoid, softplus
@@ -194,16 +197,58 @@ def moment_functions(system: SaddleSystem, found: Moments) -> list[Function]:
 
 def saddle_maps(system: SaddleSystem) -> list[Function]:
     """The conjugates from the rates, the order parameters from the conjugates, and f with its gradient."""
-    envelope = sp.Symbol("envelope", real=True)
     model, names = system.model, names_of(system.model)
     unknowns = (*model.order_parameters, *model.conjugates)
     slopes = Vector(tuple(system.gradient[u] for u in unknowns), tuple(f"df/d{u.name}" for u in unknowns))
-    value = system.free_energy.xreplace({envelope_of(model): envelope})
+    value = system.free_energy.xreplace({envelope_of(model): ENVELOPE})
     return [
         _explicit("conjugates_from_rates", (names.rates,), system.conjugate_update),
-        _explicit("prior_update", (names.conjugates,), {s: system.prior_update[s] for s in model.order_parameters}),
-        Function(declared("free_energy_value"), (names.order, names.conjugates), (), value),
-        Function(declared("free_energy_gradient"), (names.order, names.conjugates, names.rates), (), slopes),
+        *_of_prior(
+            model,
+            _explicit("prior_update", (names.conjugates,), {s: system.prior_update[s] for s in model.order_parameters}),
+            Function(declared("free_energy_value"), (names.order, names.conjugates), (), value),
+            Function(declared("free_energy_gradient"), (names.order, names.conjugates, names.rates), (), slopes),
+        ),
+    ]
+
+
+def _of_prior(model: Model, *functions: Function) -> list[Function]:
+    """Functions of the prior as they are, or, of structured tokens, with the means over the coordinates."""
+    return [_with_traces(f, model) for f in functions] if model.structured else list(functions)
+
+
+def _with_traces(function: Function, model: Model) -> Function:
+    """The function with the means as a last argument."""
+    traces = Unpacked("traces", tuple(trace_symbols(model).values()))
+    assigned = tuple(
+        replace(a, value=placed(a.value, model)) if isinstance(a.value, sp.Basic) else a for a in function.assignments
+    )
+    return Function(
+        declared(function.name, "traces"),
+        (*function.names, traces),
+        assigned,
+        _placed(function.returned, model),
+    )
+
+
+def _placed(returned: Returned, model: Model) -> Returned:
+    match returned:
+        case Vector(entries=entries):
+            return replace(returned, entries=tuple(placed(e, model) for e in entries))
+        case Matrix(rows=rows):
+            return replace(returned, rows=tuple(tuple(placed(e, model) for e in row) for row in rows))
+    return placed(returned, model)
+
+
+def spectral_functions(system: SaddleSystem) -> list[Function]:
+    """What a coordinate of structured tokens adds to the means, and the norms of the weights."""
+    model = system.model
+    if not model.structured:
+        return []
+    norms = penalised_norms(system.free_energy, model)
+    return [
+        Function(declared("coordinate_terms"), (), (), coordinate_terms(model)),
+        *_of_prior(model, _explicit("penalised_norms", (names_of(model).conjugates,), norms)),
     ]
 
 
@@ -217,6 +262,7 @@ def curvature_functions(found: Curvature, model: Model) -> list[Function]:
         _second_rates(found.jacobian, model),
         Matrix(_rows(found.jacobian), notes),
     )
+    (hessian,) = _of_prior(model, hessian)
     slopes = Function(
         declared("train_loss_slopes"),
         (names.order, names.rates),
@@ -224,6 +270,21 @@ def curvature_functions(found: Curvature, model: Model) -> list[Function]:
         Vector(tuple(found.train_loss)),
     )
     return [*([_displacements(found, model), _bending(found, model)] if found.displacements else []), hessian, slopes]
+
+
+def differentiable(system: SaddleSystem) -> bool:
+    """Whether the derivatives of a solution are at hand: the slopes of the risk are those of labels that are fields."""
+    return system.model.has_scores and not system.label.weighted
+
+
+def sensitivity_functions(system: SaddleSystem) -> list[Function]:
+    """What the derivatives of a solution in the parameters are made of."""
+    if not differentiable(system):
+        return []
+    names = names_of(system.model)
+    taken = names.order, names.conjugates, names.rates
+    rows = Matrix(_rows(explicit_slopes(system)), ("d/dalpha", "d/dlambda_k", "d/dlambda_v"))
+    return _of_prior(system.model, Function(declared("parameter_slopes"), taken, (), rows))
 
 
 def _second_rates(entries: Iterable[sp.Expr], model: Model) -> tuple[Assignment, ...]:
@@ -258,7 +319,8 @@ def stability_function(model: Model) -> Function:
     by_role = [model.blocks.index(model.block(name)) for name in model.hidden.w]
     matrix, responses = (m.extract(by_role, by_role) for m in (stability_matrix(model), responses_of(model)))
     squares = Unpacked("squares", tuple(dict.fromkeys(responses)))
-    return Function(declared("stability_matrix"), (names_of(model).order, squares), (), Matrix(_rows(matrix)))
+    function = Function(declared("stability_matrix"), (names_of(model).order, squares), (), Matrix(_rows(matrix)))
+    return _of_prior(model, function)[0]
 
 
 def label_functions(system: SaddleSystem) -> list[Function]:
@@ -332,7 +394,9 @@ def population_functions(risk: PopulationRisk, weighted: bool) -> list[Function]
     score = base if weighted else (risk.score_mean, risk.score_variance, risk.idle_score_variance)
     return [
         Function(declared("risk_on_manifold"), (), (), risk.on_manifold),
+        Function(declared("risk_slopes_on_manifold"), (), (), Vector(risk_slopes(risk))),
         Function(declared("noise_risk"), (), (), risk.model.noise_risk()),
+        Function(declared("noise_risk_slope"), (), (), noise_risk_slope(risk.model)),
         Function(declared("best_value_overlap"), (), (), risk.best_value_overlap),
         Function(declared("score_law"), (), (), score),
         _overlap_risk(risk),

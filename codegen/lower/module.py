@@ -21,24 +21,26 @@ from replicode.theory.model import Model
 
 EMITTER_VERSION = "0.5"
 EXPANSION = "expansion"
+PRIOR_SEAMS = ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")
 PUBLIC = ("METADATA", "Solution", "free_energy", "jacobian", "population_risk", "residual", "risk_of_overlaps", "solve")
 LEVEL = Level(
     parts=(
         *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label", "loss", "fields"),
-        *("prox", "channel", "proxfree", "rows", "onsets", "folds", "gaps", "mixture", "population", "hessian"),
         *(
-            "fixedpoint",
-            "states",
-            "routes",
-            "solver",
-            "energy",
-            "jacobian",
-            "kinks",
-            "values",
-            "tested",
-            "options",
-            "script",
+            "prox",
+            "prior",
+            "channel",
+            "proxfree",
+            "rows",
+            "onsets",
+            "folds",
+            "gaps",
+            "mixture",
+            "population",
+            "hessian",
         ),
+        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "solver", "energy", "jacobian", "kinks"),
+        *("values", "tested", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -80,7 +82,9 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
             equations.channel_rates(system),
             *equations.moment_functions(system, moments),
             *equations.saddle_maps(system),
+            *equations.spectral_functions(system),
             *equations.curvature_functions(derive_curvature(system), system.model),
+            *equations.sensitivity_functions(system),
             equations.stability_function(system.model),
             *equations.risk_functions(system),
             *([] if system.properties.smooth else [equations.kinks(system)]),
@@ -150,7 +154,7 @@ def _constants(system: SaddleSystem, signature: str, moments: int) -> dict[str, 
         "parameters": list(parameters),
         "signature": signature,
         "versions": {"emitter": EMITTER_VERSION, "ir": IR_VERSION, "sympy": sp.__version__},
-        "options": {"loss": str(system.model.loss), "penalty": str(system.model.penalty)},
+        "options": {"loss": str(system.model.loss), "penalty": str(system.model.penalty), **_structure(system.model)},
     }
     return {
         "METADATA": metadata,
@@ -165,6 +169,11 @@ def _constants(system: SaddleSystem, signature: str, moments: int) -> dict[str, 
         "HARD_LIMIT": system.location.hard,
         **places(system.model),
     }
+
+
+def _structure(model: Model) -> dict[str, str]:
+    """What the options say of the tokens where they are not isotropic."""
+    return {"covariance": str(model.covariance), "spectrum": "an argument of solve"} if model.structured else {}
 
 
 def places(model: Model) -> dict[str, object]:
@@ -202,6 +211,8 @@ def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         "mixed_ladder": "mixture_ladder" if several else "alone",
         "parts_of": "mixture_parts" if several else "one_part",
         **_label_choices(system),
+        **({name: f"spectral_{name}" for name in PRIOR_SEAMS} if system.model.structured else {}),
+        **({} if equations.differentiable(system) else {"slopes_of": "no_slopes"}),
         **({} if system.values.convex else {"interval": "scanned_interval"}),
     }
     if equations.tested(system):
@@ -267,6 +278,7 @@ def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
     risks = {True: "_weighted_risk", False: "_gaussian_risk"}
     return {
         "ROUTES": f"Routes({', '.join(routes)})",
+        "derived_rates": "second_rates" if derivable(system) else "no_second_rates",
         "linearised": "derived_or_differenced" if derivable(system) else "differenced",
         "averages_of_length": "_doubled_averages" if smooth else "panel_averages",
         "risk_of_length": "manifold_risk" if system.label.weighted else risks[system.location.weighted],

@@ -6,12 +6,12 @@ All evaluators have one interface: `averages(order)` for the saddle equations an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from replicode.codegen.runtime.fields import Fields, dimensions, field_factor, fields
+from replicode.codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, fields
 from replicode.codegen.runtime.kernel import (
     SHIFT_INVARIANT,
     V_K,
@@ -61,6 +61,25 @@ class Response(NamedTuple):
     scatter: Array = np.zeros(3)
 
 
+class SmoothBlock(NamedTuple):
+    """Some nodes at which M has second derivatives: their fields, proxes, gains G of both blocks, and weights."""
+
+    at: Fields
+    chi: Array
+    gains: tuple[Array, Array]
+    weights: Array
+
+
+class SmoothNodes(NamedTuple):
+    """All such nodes of one length; sums over them are to be multiplied by `scale`, and by the length's share."""
+
+    setting: Setting
+    law: FieldFactor
+    blocks: Iterable[SmoothBlock]
+    scale: float
+    share: float = 1.0
+
+
 class Channel(Protocol):
     """What the fixed point needs of an evaluator."""
 
@@ -75,6 +94,14 @@ class Channel(Protocol):
 
     def response(self, order: Array) -> Response:
         """Second derivatives of M on the smooth part of the prox."""
+
+    def smooth_nodes(self, order: Array) -> Sequence[SmoothNodes] | None:
+        """Where its second rates are averaged, length by length; None, unless a channel says otherwise: it has none."""
+        return None
+
+    def less_folds(self) -> tuple[Channel, Callable[[Array], Array]] | None:
+        """A channel that has second rates, and what is subtracted from its rates here; None unless it is so made."""
+        return None
 
 
 class Ladder(Channel, Protocol):
@@ -134,7 +161,7 @@ def _blocks(count: int, setting: Setting) -> Iterator[slice]:
         yield slice(begin, begin + size)
 
 
-class NodeChannel(ABC):
+class NodeChannel(Channel, ABC):
     """Averages at nodes in w; how the prox is found, and what it gives there, is left to those that follow."""
 
     name = "prox"
@@ -207,7 +234,7 @@ class NodeChannel(ABC):
         return Response(total[:3], float(total[3]))
 
 
-class ProxChannel(NodeChannel):
+class ProxChannel(NodeChannel, Ladder):
     """The prox of a smooth loss, followed from one call to the next."""
 
     slack = 0.1
@@ -244,8 +271,23 @@ class ProxChannel(NodeChannel):
     def _responses(self, order: Array, at: Fields, chi: Array) -> Array:
         return _response_integrands(order, self.setting, at, chi)
 
+    def smooth_nodes(self, order: Array) -> Sequence[SmoothNodes] | None:
+        """All nodes where M does not see the scores: the prox does not jump, and nodes in w do."""
+        if dimensions(self.setting)[0]:
+            return None
+        law = field_factor(order, self.setting)
+        return [SmoothNodes(self.setting, law, self._smooth_blocks(order), 1.0 / float(self.weights.sum()))]
 
-class Ensemble:
+    def _smooth_blocks(self, order: Array) -> Iterator[SmoothBlock]:
+        at, chi = self.prox_points(order, False)
+        for b in _blocks(self.weights.size, self.setting):
+            here = at.at(b)
+            point = (chi[:, b], here.w_z, here.y, order[V_V], self.setting.params)
+            _, slope, sigmas, gain, _ = self.setting.kernel.gradient(*point)
+            yield SmoothBlock(here, chi[:, b], (-slope, gain * sigmas), self.weights[b])
+
+
+class Ensemble(Channel):
     """Several independently shifted sets of nodes as one channel; `members` keeps the last averages of each."""
 
     name = "prox"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import Averages, Response, _integrands, _response_integrands
+from replicode.codegen.runtime.channel import Averages, Ladder, Response, _integrands, _response_integrands
 from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
@@ -25,7 +25,7 @@ WIDER = 1.6  # in each further dimension
 RELEVANT_LINE = 1e-6
 
 
-class FoldedChannel:
+class FoldedChannel(Ladder):
     """Averages over the contact set, row by row; exact at folds up to the quadrature in the values."""
 
     name = "prox-free, folds cut out"

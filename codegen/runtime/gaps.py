@@ -7,9 +7,11 @@ as small as the folded mass, so that few rows know it well enough.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from replicode.codegen.runtime.channel import Averages, Response
+from replicode.codegen.runtime.channel import Averages, Channel, Response
 from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.kernel import MOMENTS, Array
 from replicode.codegen.runtime.linear import product
@@ -34,7 +36,7 @@ GAP_DRIFT = 1e-7  # of order parameters, that moves what is subtracted by 1e-5 o
 SAME_MASS = 2.0
 
 
-class GapChannel:
+class GapChannel(Channel):
     """The averages of a prox-free channel less those over the gaps of rows of its own, which follow slow moves only."""
 
     name = "prox-free, folds subtracted"
@@ -57,13 +59,26 @@ class GapChannel:
         """All averages at these order parameters; folded masses seen by nodes and by rows should be much the same."""
         frame = frame_at(order, self.setting)
         total = self.smooth._total(order, frame)
-        before = self.taken_at
-        if before is None or (np.abs(order - before) > GAP_DRIFT * (0.1 + np.abs(order))).any():
-            self._take(order, frame)
+        self._follow(order, frame)
         by_nodes, by_rows = float(total[-1]), float(self.taken[-1])
         unlike = max(by_rows - SAME_MASS * by_nodes, by_nodes - SAME_MASS * by_rows, 0.0)
         total[: MOMENTS + 2] -= self.taken[: MOMENTS + 2]
         return averages_of(total, order, self.setting)._replace(unconverged=self.lost + unlike)
+
+    def less_folds(self) -> tuple[Channel, Callable[[Array], Array]] | None:
+        """The nodes, and the gaps."""
+        return self.smooth, self.gap_rates
+
+    def gap_rates(self, order: Array) -> Array:
+        """The part of the rates that is subtracted."""
+        self._follow(order, frame_at(order, self.setting))
+        return averages_of(self.taken, order, self.setting).rates
+
+    def _follow(self, order: Array, frame: ScoreFrame) -> None:
+        """Take the sums over all gaps anew, unless the order parameters are where these were taken."""
+        before = self.taken_at
+        if before is None or (np.abs(order - before) > GAP_DRIFT * (0.1 + np.abs(order))).any():
+            self._take(order, frame)
 
     def _take(self, order: Array, frame: ScoreFrame) -> None:
         """The sums over all gaps, and how much mass ends that do not meet leave over."""

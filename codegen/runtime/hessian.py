@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import Channel, ProxChannel, _blocks
-from replicode.codegen.runtime.fields import FieldFactor, Fields, dimensions, field_factor, field_law
+from replicode.codegen.runtime.channel import Channel
+from replicode.codegen.runtime.fields import FieldFactor, Fields, field_law
 from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, V_K, V_V, Array, bending, displacements
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
-from replicode.codegen.runtime.mixture import parts_of
 from replicode.codegen.runtime.places import BLOCKS, RATES
-from replicode.codegen.runtime.proxfree import ProxFreeChannel, _node_blocks
 
 Gains = tuple[Array, Array]
 SCORE, VALUE = BLOCKS
@@ -31,46 +29,16 @@ def token_rows(like: Array, hidden: Array | float, idle: Array | float) -> Array
 
 def second_rates(channel: Channel, order: Array) -> Array | None:
     """The Hessian of E[M] on the nodes of a channel, or None where it is not derived, or jumps are looked for."""
+    if (lengths := channel.smooth_nodes(order)) is None:
+        return None
     total = np.zeros((RATES, RATES))
-    for share, part in parts_of(channel):
-        second = _second_of_length(part, order)
-        if second is None or not np.isfinite(second).all():
-            return None
-        total += share * second
-    return total
-
-
-def _second_of_length(channel: Channel, order: Array) -> Array | None:
-    if isinstance(channel, ProxFreeChannel):
-        return _prox_free(channel, order)
-    if isinstance(channel, ProxChannel) and not dimensions(channel.setting)[0]:
-        return _without_scores(channel, order)
-    return None
-
-
-def _prox_free(channel: ProxFreeChannel, order: Array) -> Array:
-    frame, setting = channel._frame(order), channel.setting
-    blind = blind_moves(order, setting, frame.law)
-    total = np.zeros((RATES, RATES))
-    for b in _node_blocks(*channel.zeta.shape):
-        at = channel._points(order, frame, b)
-        here = Fields(frame.law.score_mean[:, None] + at.deviation, at.w_z, at.y)
-        g_chi, g_z = (np.asarray(g) for g in at.local.gains())
-        total += second_sums(order, setting, here, at.chi, (g_chi, g_z), at.weights, blind)
-    return total * channel._volume()
-
-
-def _without_scores(channel: ProxChannel, order: Array) -> Array:
-    """Where M does not see the scores the prox does not jump, and nodes in w do."""
-    at, chi = channel.prox_points(order, False)
-    setting = channel.setting
-    blind = blind_moves(order, setting, field_factor(order, setting))
-    total = np.zeros((RATES, RATES))
-    for b in _blocks(channel.weights.size, setting):
-        here = at.at(b)
-        _, slope, sigmas, gain, _ = setting.kernel.gradient(chi[:, b], here.w_z, here.y, order[V_V], setting.params)
-        total += second_sums(order, setting, here, chi[:, b], (-slope, gain * sigmas), channel.weights[b], blind)
-    return np.asarray(total / channel.weights.sum())
+    for nodes in lengths:
+        blind = blind_moves(order, nodes.setting, nodes.law)
+        second = np.zeros((RATES, RATES))
+        for block in nodes.blocks:
+            second += second_sums(order, nodes.setting, *block, blind)
+        total += nodes.share * (second * nodes.scale)
+    return total if np.isfinite(total).all() else None
 
 
 def blind_moves(order: Array, setting: Setting, law: FieldFactor) -> tuple[Array, Array]:

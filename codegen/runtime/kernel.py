@@ -5,7 +5,8 @@ the order parameters, named by ORDER_NAMES, in which M_K is the place of m_k and
 conjugates. What stands here is the theory of nothing at all: fields of unit variance, no loss and no rates. Signatures
 are those of the derived functions, except that the slopes of the location's weight, where it has one, are a last
 argument `s_chi`, and those of the label's law, where it is no Gaussian field, one more, `s_z`. Where it is none, the
-moments of the label are last arguments too.
+moments of the label are last arguments too. The means over the coordinates of structured tokens are a last argument
+`traces`.
 """
 
 from __future__ import annotations
@@ -179,27 +180,37 @@ def conjugates_from_rates(rates: Array, alpha: float) -> Array:
     return np.zeros_like(rates)
 
 
-def prior_update(conjugates: Array, lambda_k: float, lambda_v: float) -> Array:
+def prior_update(conjugates: Array, lambda_k: float, lambda_v: float, *traces: Array) -> Array:
     """Order parameters at which f is stationary in the conjugates."""
     return np.zeros_like(conjugates)
 
 
+def coordinate_terms(strength: float, width: float, s_i: Array, p_i: Array, c_i: Array) -> tuple[Array, ...]:
+    """What every coordinate of structured tokens adds to tau and kappa and to their derivatives, at Vh = width."""
+    return (s_i,)
+
+
+def penalised_norms(conjugates: Array, traces: Array) -> Array:
+    """The squared norms of the weights that the penalties weigh, of structured tokens."""
+    return np.zeros(2)
+
+
 def free_energy_value(
-    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, envelope: float
+    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, envelope: float, *traces: Array
 ) -> float:
     """The free energy f, given E[M]."""
     return 0.0
 
 
 def free_energy_gradient(
-    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, rates: Array
+    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, rates: Array, *traces: Array
 ) -> Array:
     """The gradient of f in its twelve unknowns."""
     return np.zeros(order.size + conjugates.size)
 
 
 def free_energy_hessian(
-    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, second: Array
+    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, second: Array, *traces: Array
 ) -> Array:
     """The Hessian of f in its twelve unknowns, given that of E[M]: the Jacobian of the saddle-point equations."""
     return np.eye(order.size + conjugates.size)
@@ -208,6 +219,20 @@ def free_energy_hessian(
 def train_loss_slopes(order: Array, rates: Array, second: Array) -> Array:
     """The gradient of the training loss in the order parameters."""
     return np.zeros_like(order)
+
+
+def parameter_slopes(
+    order: Array,
+    conjugates: Array,
+    alpha: float,
+    lambda_k: float,
+    lambda_v: float,
+    envelope: float,
+    rates: Array,
+    *traces: Array,
+) -> Array:
+    """d/dalpha, d/dlambda_k and d/dlambda_v, a row each, of f and of its gradient in its twelve unknowns."""
+    return np.stack([np.zeros(1 + order.size + conjugates.size)] * 3)
 
 
 def displacements(
@@ -232,7 +257,7 @@ def bending(
     return np.zeros((order.size, order.size))
 
 
-def stability_matrix(order: Array, alpha: float, squares: Array) -> Array:
+def stability_matrix(order: Array, alpha: float, squares: Array, *traces: Array) -> Array:
     """The de Almeida-Thouless matrix from the averages of the squared responses dG/dw."""
     return np.zeros((2, 2))
 
@@ -242,8 +267,18 @@ def risk_on_manifold(m_v: float, q_v: float, noise: float, A: float, B: float, *
     return 0.0
 
 
+def risk_slopes_on_manifold(m_v: float, q_v: float, noise: float, A: float, B: float) -> Array:
+    """The derivatives of that in m_v, q_v, the noise, A and B."""
+    return np.zeros(5)
+
+
 def noise_risk(noise: float, *moments: float) -> float:
     """The part of the risk that is the label's own noise."""
+    return 0.0
+
+
+def noise_risk_slope(noise: float) -> float:
+    """Its derivative."""
     return 0.0
 
 

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import Averages, Channel, Ladder, Response
+from replicode.codegen.runtime.channel import Averages, Channel, Ladder, Response, SmoothNodes
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
 
 
-class Mixture:
+class Mixture(Channel):
     """One evaluator per length as one."""
 
     def __init__(self, channels: Sequence[Channel], shares: Sequence[float]) -> None:
@@ -38,8 +38,17 @@ class Mixture:
         total = np.hypot.reduce(self.shares[:, None] * scatter, axis=0)
         return Response(squares, float(trace), float(np.hypot.reduce(self.shares * noise)), total)
 
+    def smooth_nodes(self, order: Array) -> Sequence[SmoothNodes] | None:
+        """Those of every length, where all have them."""
+        found: list[SmoothNodes] = []
+        for share, channel in zip(self.shares, self.channels, strict=True):
+            if (nodes := channel.smooth_nodes(order)) is None:
+                return None
+            found += [n._replace(share=share * n.share) for n in nodes]
+        return found
 
-class MixedLadder(Mixture):
+
+class MixedLadder(Mixture, Ladder):
     """Evaluators that are refined together."""
 
     channels: Sequence[Ladder]

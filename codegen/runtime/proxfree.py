@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import Averages, Response, _response_integrands, node_dimensions
+from replicode.codegen.runtime.channel import (
+    Averages,
+    Ladder,
+    Response,
+    SmoothBlock,
+    SmoothNodes,
+    _response_integrands,
+    node_dimensions,
+)
 from replicode.codegen.runtime.fields import (
     EXCHANGED,
     FieldFactor,
@@ -180,7 +188,7 @@ def averages_of(total: Array, order: Array, setting: Setting) -> Averages:
     return Averages(rates, envelope, train_loss, mass, folded, 0.0)
 
 
-class ProxFreeChannel:
+class ProxFreeChannel(Ladder):
     """Averages at nodes in the prox point chi: w = chi + V_k grad loss is explicit, so nothing is minimised.
 
     E[F] = int dchi det(I + V_k Hess loss) p_w(w(chi)) F. The determinant is signed, which keeps the integrand analytic
@@ -289,3 +297,15 @@ class ProxFreeChannel:
             total += weighted_sum(part, np.where(at.lowest > 0.0, at.weights, 0.0))
         total *= self._volume()
         return Response(total[:3], float(total[3]))
+
+    def smooth_nodes(self, order: Array) -> Sequence[SmoothNodes] | None:
+        """All nodes: with the signed determinant in their weights, second derivatives are bounded through folds."""
+        frame = self._frame(order)
+        return [SmoothNodes(self.setting, frame.law, self._smooth_blocks(order, frame), self._volume())]
+
+    def _smooth_blocks(self, order: Array, frame: ScoreFrame) -> Iterator[SmoothBlock]:
+        for b in _node_blocks(*self.zeta.shape):
+            at = self._points(order, frame, b)
+            here = Fields(frame.law.score_mean[:, None] + at.deviation, at.w_z, at.y)
+            g_chi, g_z = (np.asarray(g) for g in at.local.gains())
+            yield SmoothBlock(here, at.chi, (g_chi, g_z), at.weights)

@@ -50,6 +50,7 @@ SMOOTH_ERROR = 1e-3
 COARSE_DEFECT = 0.02
 COARSE_STEPS = 100
 DIFFERENCE_STEP = 3e-2
+SLOPE_GAPS = (0, 1)
 
 
 class Routes(NamedTuple):
@@ -161,7 +162,10 @@ def _without_gaps(state: _State, request: _Request) -> _State:
         if errors[0] <= request.tol or not request.budget.affords(3.0 * NEXT_LEVEL * rows.work, float(errors[0])):
             break
     method = state.method.replace(channel.name, GapChannel.name, 1)
-    return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method)
+    # What is subtracted is small, and known well enough on few rows for derivatives; without folds it is nothing.
+    few = [_less_gaps(channel, fineness, request) for fineness in SLOPE_GAPS]
+    on = state.on if state.last.averages.folded_mass < FELT_FOLD else few
+    return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method, on=on)
 
 
 def _less_gaps(channel: Ladder, fineness: int, request: _Request) -> Channel:

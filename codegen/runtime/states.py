@@ -16,7 +16,6 @@ from replicode.codegen.runtime.fixedpoint import (
     Converged,
     Evaluation,
     Linearised,
-    Problem,
     evaluate,
     from_free,
     iterate,
@@ -33,6 +32,7 @@ from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.nodes import sobol
 from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block
 from replicode.codegen.runtime.population import _population_risk
+from replicode.codegen.runtime.prior import Problem
 
 LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8
@@ -75,6 +75,7 @@ class _State(NamedTuple):
     method: str
     refined: _Refined | None = None
     searched: bool = False  # whether global minima were searched for, and one may have been missed
+    on: Sequence[Channel] = ()  # the nodes that it was found on, coarser ones first
 
 
 class _Refined(NamedTuple):
@@ -93,6 +94,7 @@ class _Request(NamedTuple):
     problem: Problem
     tol: float
     budget: Budget = UNBOUNDED
+    warm: bool = False  # whether the start is next to the solution
 
     @property
     def setting(self) -> Setting:
@@ -174,19 +176,16 @@ def _levels(channel: Ladder, start: Array, request: _Request, largest_fold: floa
 
     Folds that are not cut are in the way of that, unless their mass is below `largest_fold`: they are seen to later.
     """
-    channel.adapt(start)
-    found = _first(channel, start, request, 1e-4)
-    channel.adapt(found.last.order)
-    rough, found = found, _first(channel, found.last.order, request, 1e-7)
-    iterations = rough.iterations + found.iterations
+    found, near = _begun(channel, start, request)
+    iterations = found.iterations
     if not (found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS):
         return _failed(found.last, iterations, [channel], channel.name)
-    near = linearised(channel, found.last, request.problem)
+    near = near or linearised(channel, found.last, request.problem)
     slopes = _risk_slopes(found.last.order, request, np.full(RATES, 1e-4))
     iterations, level, seen = iterations + near.evaluations, 0, [channel]
     numbers = [_numbers(found.last, request)]
     while True:
-        level += 1
+        level, before = level + 1, channel
         channel = channel.refined(level)
         seen = [seen[-1], channel] if channel.size(level) <= RESPONSE_NODES else seen
         found = _polished(channel, found.last.order, near, slopes, request)
@@ -210,7 +209,21 @@ def _levels(channel: Ladder, start: Array, request: _Request, largest_fold: floa
             method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {request.dimensions} dimensions"
             known = bool(usable and settled and np.isfinite(error))
             refined = _Refined(channel, near, slopes, gap)
-            return _State(found.last, iterations, known, error, errors[1:], seen, method, refined)
+            return _State(found.last, iterations, known, error, errors[1:], seen, method, refined, on=(before, channel))
+
+
+def _begun(channel: Ladder, start: Array, request: _Request) -> tuple[Converged, Linearised | None]:
+    """The fixed point on the first nodes; by Newton's method at once from a start that is next to it."""
+    channel.adapt(start)
+    if request.warm:
+        near = linearised(channel, evaluate(channel, start, request.problem), request.problem)
+        found = _by_newton(channel, start, near, request, 1e-7)
+        if found.converged:
+            return found, near
+    rough = _first(channel, start, request, 1e-4)
+    channel.adapt(rough.last.order)
+    found = _first(channel, rough.last.order, request, 1e-7)
+    return found._replace(iterations=rough.iterations + found.iterations), None
 
 
 def _polished(channel: Channel, order: Array, near: Linearised, slopes: Array, request: _Request) -> Converged:
@@ -318,7 +331,7 @@ def _on_scrambles(log2: int, order: Array, near: Linearised, request: _Request, 
     method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {request.dimensions} dimensions"
     settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
-    return _State(last, iterations, settled, float(errors[0]), errors[1:], [ensemble], method, searched=True)
+    return _State(last, iterations, settled, float(errors[0]), errors[1:], [ensemble], method, None, True, [ensemble])
 
 
 def _scatter(ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Request) -> Array:

@@ -12,9 +12,9 @@ from functools import lru_cache, partial
 import numpy as np
 from scipy import optimize
 
-from replicode.codegen.runtime.channel import Averages, Channel, Response
+from replicode.codegen.runtime.channel import Averages, Channel, Ladder, Response
 from replicode.codegen.runtime.fields import value_covariance
-from replicode.codegen.runtime.fixedpoint import Evaluation, Problem
+from replicode.codegen.runtime.fixedpoint import Evaluation
 from replicode.codegen.runtime.inputs import OutOfReach
 from replicode.codegen.runtime.kernel import (
     EVEN_LOSS,
@@ -36,6 +36,7 @@ from replicode.codegen.runtime.mixture import mixed_ladder
 from replicode.codegen.runtime.nodes import Flips, gauss_panels, lattice, lattice_size, level_count
 from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.population import PopulationAverages
+from replicode.codegen.runtime.prior import Problem
 from replicode.codegen.runtime.states import _levels, _Request, _State
 
 NEXT_TO_NOTHING = 1e-18
@@ -71,7 +72,7 @@ def value_factor(order: Array, setting: Setting) -> Array:
     return np.asarray(np.linalg.solve(np.linalg.cholesky(seen_values(setting) @ cross), cross.T).T)
 
 
-class ValueChannel:
+class ValueChannel(Ladder):
     """The averages at nodes in what is seen of values and label."""
 
     name = "values"
@@ -224,10 +225,10 @@ def any_values(problem: Problem, noise: float) -> Problem:
 
 def interpolating(problem: Problem, noise: float) -> Problem:
     """Without a penalty, fewer samples than dimensions leave many minima: the limit is the one of least norm."""
-    alpha, lambda_k, lambda_v = problem
+    alpha, lambda_v = problem.alpha, problem.lambda_v
     if alpha == 1.0 and not lambda_v:
         raise OutOfReach("lambda_v: got 0.0; at alpha = 1 the norm of the minimum has no limit, take lambda_v above 0")
-    return problem if lambda_v or alpha > 1.0 else Problem(alpha, lambda_k, NEXT_TO_NOTHING)
+    return problem if lambda_v or alpha > 1.0 else problem._replace(lambda_v=NEXT_TO_NOTHING)
 
 
 def separating(problem: Problem, noise: float) -> Problem:

@@ -6,7 +6,7 @@ import click
 
 from replicode.commands import options
 from replicode.commands.verb import Verb, as_json, finish
-from replicode.theory.errors import InputError
+from replicode.theory.errors import InputError, Refusal
 
 
 @click.command("generate", cls=Verb)
@@ -14,8 +14,9 @@ from replicode.theory.errors import InputError
 @options.task
 @options.tokens
 @options.learned
-@click.option("--level", default="rs", show_default=True, help="rs, or bayes, which needs no activation.")
+@click.option("--level", default="rs", show_default=True, help="rs, 1rsb, dynamics, or bayes: no activation.")
 @click.option("-o", "--output", required=True, help="The file to write.")
+@options.spectrum
 @options.param
 def command(
     activation: str | None,
@@ -24,10 +25,12 @@ def command(
     level: str,
     output: str,
     parameters: dict[str, float],
+    spectrum: str | None,
+    teacher: str | None,
     loss: str,
     labels: str,
 ) -> None:
-    """Write a standalone NumPy solver for an activation, or for the Bayes-optimal level of a task."""
+    """Write a standalone NumPy solver for an activation or its training, or for the Bayes-optimal level of a task."""
     from replicode.codegen.writing import checked_file, is_standard_output, write
 
     target = checked_file(output)
@@ -37,13 +40,19 @@ def command(
     from replicode.asked import asked
     from replicode.codegen.compiler import generate
     from replicode.learned import learned, named
-    from replicode.theory.derive.saddle import SaddleSystem
+    from replicode.spectrum import NO_BAYES, structured, token_spectrum
+    from replicode.theory.derive.bayes import BayesSystem
     from replicode.theory.lengths import lengths
     from replicode.verbs.derive import derive
 
-    law, model = lengths(tokens), learned(None, loss, labels)
+    law, data = lengths(tokens), token_spectrum(spectrum, teacher)
+    if data is not None and level == "bayes":
+        raise Refusal(NO_BAYES)
+    model = structured(learned(None, loss, labels), data)
     system = derive(activation, task, law, model, parameters=parameters, level=level)
-    of = activation if isinstance(system, SaddleSystem) else None
+    trained = None if isinstance(system, BayesSystem) else system.activation
+    of = activation if trained else None
+    question = named(loss, labels) | (data.question() if data else {})
     module = generate(system)
     write(target, module.source)
     if printed:
@@ -52,10 +61,10 @@ def command(
         {
             "path": str(target),
             "signature": module.signature,
-            "activation": system.activation.text if isinstance(system, SaddleSystem) else None,
+            "activation": trained.text if trained else None,
             "task": system.task.text,
             "tokens": law.fixed or str(law),
             "operations": dict(module.operations),
-            "asked": asked(of, task, law, parameters, model, level=level, output=output, **named(loss, labels)),
+            "asked": asked(of, task, law, parameters, model, level=level, output=output, **question),
         }
     )

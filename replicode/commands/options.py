@@ -140,3 +140,9 @@ def folder(default: str, what: str) -> Option:
     """The folder that a verb leaves its files in."""
     text = f"The folder to leave {what} in."
     return click.option("-o", "--output", default=default, show_default=True, help=text)
+
+
+spectrum = together(
+    click.option("--spectrum", default=None, help="Structured tokens: power:A:D, or a file of eigenvalues."),
+    click.option("--teacher", default=None, help="With a spectrum: isotropic, white, top:P, or a file of weights."),
+)

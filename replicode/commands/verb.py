@@ -61,18 +61,18 @@ def finish(
     text: str | None = None,
     ok: bool | None = None,
 ) -> None:
-    """Print a result with its warnings, and leave with status 1 where it is not `ok`: by default, where it warns.
+    """Print the warnings and the result, and leave with status 1 where it is not `ok`: by default, where it warns.
 
     People read `text`, or the part of the result that is `shown`; what was asked they know.
     """
+    for warning in warnings:
+        say(f"warning: {warning}")
     if as_json():
         print_json(str(click.get_current_context().info_name), result)
     elif text is not None:
         click.echo(text)
     else:
         _print_lines({k: v for k, v in (result if shown is None else shown).items() if k not in _UNSAID})
-    for warning in warnings:
-        say(f"warning: {warning}")
     if not (not warnings if ok is None else ok):
         click.get_current_context().exit(1)
 

@@ -39,6 +39,7 @@ from replicode.theory.derive.population import (
 )
 from replicode.theory.derive.replica import Step
 from replicode.theory.derive.saddle import SaddleSystem, joint_laws
+from replicode.theory.derive.spectrum import at_two_coordinates
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import NOISE
 from replicode.theory.notation import builtin
@@ -65,7 +66,12 @@ def chain(system: SaddleSystem) -> tuple[Step, ...]:
         "The saddle-point equations": equations(system),
         "Their Jacobian": jacobian(system),
     }
-    steps = (replace(s, part=p, lhs=builtin(s.lhs), rhs=builtin(s.rhs)) for p, found in parts.items() for s in found)
+    model = system.model
+    steps = (
+        replace(s, part=p, **{side: builtin(at_two_coordinates(getattr(s, side), model)) for side in ("lhs", "rhs")})
+        for p, found in parts.items()
+        for s in found
+    )
     return tuple(s for s in steps if s.lhs != s.rhs)
 
 

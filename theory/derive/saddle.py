@@ -153,7 +153,7 @@ class SaddleSystem:
 
     def equations(self) -> dict[str, sp.Expr]:
         """The twelve saddle-point equations, unknown by unknown, and the derivative forms of Vh."""
-        found = {s.name: e for s, e in self.prior_update.items()}
+        found = {s.name: e for s, e in self.prior_update.items()} | self._means()
         derived = self.derivative_equations()
         for theta in self.model.order_parameters:
             unknown = self.model.conjugate_of(theta).name
@@ -161,6 +161,12 @@ class SaddleSystem:
             if theta == self.model.block_of(theta).q:
                 found[f"{unknown}_derivative_form"] = derived[unknown]
         return found
+
+    def _means(self) -> dict[str, sp.Expr]:
+        """What tau and kappa of structured tokens are: means over the coordinates."""
+        parts = {name: p.spectral for name, p in self.priors.items() if p.spectral}
+        mean = sp.Function("mean_i")
+        return {f"{n}_{b}": mean(getattr(part, n)) for b, part in parts.items() for n in ("tau", "kappa")}
 
     def derivative_equations(self) -> dict[str, sp.Expr]:
         """mh and Vh by Price alone, with derivatives of G; right only while the prox does not jump."""

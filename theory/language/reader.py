@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -24,6 +25,7 @@ from replicode.theory.errors import InputError, LanguageError
 from replicode.theory.language.functions import BY_NAME, nodes_that
 from replicode.theory.language.nodes import L, TokenSum, X
 from replicode.theory.language.writer import MAX_DIGITS, unparse
+from replicode.theory.registry import ACTIVATIONS
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 20
@@ -76,6 +78,15 @@ _POWERS = f"numbers up to {MAX_POWER} in size in an exponent, or a parameter"
 _ROOTS = f"exponents of numbers with two decimals, or fractions whose denominator divides {ROOTS}"
 _INSTEAD = dict.fromkeys("eE", "exp(1) for Euler's number, or ")
 _INSTEAD |= dict.fromkeys(("inf", "nan", "oo"), "finite numbers, or ")
+_ELSEWHERE = {
+    "max": "relu(x) for the larger of x and 0",
+    "ln": "log(x)",
+    "gelu": "x*(1 + erf(x/sqrt(2)))/2",
+    "silu": "x*sigmoid(x)",
+    "swish": "x*sigmoid(x)",
+    "logistic": "sigmoid(x)",
+    "arctan": "atan(x)",
+}
 _INTRICATE = ("this is too intricate for SymPy", "a simpler expression, or parameters for its constants")
 _ARGUMENTS = f"constants up to {MAX_ARGUMENT} in size as arguments of {', '.join(_BOUNDED)}"
 _REAL = "expressions that are real for real x: logarithms and roots of what can be positive"
@@ -138,6 +149,15 @@ def parse(text: str, argument: str = "activation", words: Vocabulary = TOKEN_WOR
             return _settled(argument, text, words)
     except (RecursionError, _Exhausted) as fault:
         raise LanguageError(argument, text, 0, *_INTRICATE) from fault
+
+
+def instead_of(name: str) -> str:
+    """What may have been meant by an unknown function: a registered activation, one known elsewhere, or a near name."""
+    if name in ACTIVATIONS:
+        return f"{name} alone, without an argument, which is {ACTIVATIONS[name].content}; or "
+    near = get_close_matches(name, FUNCTIONS, 1)
+    meant = _ELSEWHERE.get(name) or (near[0] if near else None)
+    return f"{meant}, if that is meant; or " if meant else ""
 
 
 def check_names(expr: sp.Expr, argument: str) -> None:
@@ -349,7 +369,8 @@ class _Reader:
         """A function at its argument."""
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in self.words.functions:
-            self.refuse(node, f"unknown function {name!r}" if name else "this is not a function", self.words.calls)
+            problem = f"unknown function {name!r}" if name else "this is not a function"
+            self.refuse(node, problem, instead_of(name) + self.words.calls)
         odd = [*node.keywords, *node.args[1:], *(a for a in node.args[:1] if isinstance(a, ast.Starred))]
         if odd or not node.args:
             self.refuse(odd[0] if odd else node, f"{name} takes one argument", f"{name}(...)")

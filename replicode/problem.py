@@ -1,0 +1,86 @@
+"""One activation on one task, with numbers for all its parameters: what is solved again and again along a way.
+
+A `Problem` is solved at any values of its parameters, from a solution nearby where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from replicode.arguments import point
+from replicode.asked import asked
+from replicode.modules import call, module_for
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import Lengths, Tokens, lengths
+from replicode.theory.limits import given_parameters
+
+if TYPE_CHECKING:
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
+    from replicode.theory.model import Model
+
+PHYSICS = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
+Start = str | Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A module with the values of all parameters; `act`, `task`, `law` and `model` say what it was made for."""
+
+    act: ActivationLike
+    task: str | Task
+    law: Lengths
+    model: Model | None
+    module: ModuleType
+    values: Mapping[str, float]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters: the physics, then those of the activation."""
+        return (*PHYSICS, *self.module.PARAMETERS)
+
+    def with_values(self, **changes: float) -> Problem:
+        """The same with other numbers."""
+        return replace(self, values={**self.values, **changes})
+
+    def check_name(self, argument: str, name: str) -> str:
+        """A parameter that this problem has."""
+        if name not in self.names:
+            raise InputError(argument, name, f"one of {', '.join(self.names)}")
+        return name
+
+    def solve(
+        self,
+        tol: float | None,
+        init: Start = "informed",
+        derivatives: bool | Sequence[str] = False,
+        checks: bool = True,
+    ) -> Any:
+        """The module's Solution; without `checks` neither other branches nor stability are looked into."""
+        options = {"derivatives": derivatives, "branches": checks, "stability": checks}
+        return call(self.module, "solve", **self.values, tol=tol, init=init, **options)
+
+    def asked(self, **options: Any) -> dict[str, Any]:
+        """What was asked for, in words and numbers that JSON holds."""
+        own = {name: self.values[name] for name in self.module.PARAMETERS}
+        physics = {name: self.values[name] for name in PHYSICS}
+        return asked(self.act, self.task, self.law, own, self.model, **physics, **options)
+
+
+def problem(
+    act: ActivationLike,
+    task: str | Task,
+    tokens: Tokens,
+    physics: Mapping[str, float],
+    parameters: Mapping[str, float] | None = None,
+    more: Mapping[str, float] | None = None,
+    model: Model | None = None,
+) -> Problem:
+    """The problem of checked arguments, its module from the cache when it is there."""
+    at = point(*(physics[name] for name in PHYSICS))
+    law = lengths(tokens)
+    module, values = module_for(act, task, law, given=given_parameters(parameters, more or {}), model=model)
+    return Problem(act, task, law, model, module, {**at, **values})
