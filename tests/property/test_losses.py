@@ -77,7 +77,7 @@ def test_the_residual_is_the_gradient_of_more(case, data):
 
 
 @given(scale=st.floats(0.3, 3.0))
-@settings(max_examples=5)
+@settings(max_examples=2)
 def test_units_do_not_matter(scale):
     """sigma and v may trade a factor: the values of a constant c are those of 1 at lambda/c^2, over c."""
     plain, scaled = loaded("1", 1, "logistic", "logit:2"), loaded("1*c", 1, "logistic", "logit:2")
