@@ -260,11 +260,11 @@ def _by_chord(chord: Chord, step: Step, now: Evaluated) -> tuple[Evaluated, floa
 
 def _reported(now: Evaluated, task: _Task) -> Array:
     """Everything that has an error, in the order of REPORTED_STEP."""
-    risk, _ = _population_risk(_overlaps(now.order), task.settings, 1e-9)
+    risk, _ = _population_risk(_state_overlaps(now.order), task.settings, 1e-9)
     return np.array([*now.order, now.y, risk, now.averages.train_loss, now.energy, now.free_energy, now.complexity])
 
 
-def _overlaps(order: Array) -> Array:
+def _state_overlaps(order: Array) -> Array:
     """m and q1 of scores and of values, which the test risk depends on."""
     return np.array([order[place] for m, _, q1, _ in SPLITS for place in (m, q1)])
 

@@ -23,7 +23,7 @@ from replicode.codegen.runtime.rsb_kernel import (
     step_gradient,
     step_slope,
 )
-from replicode.codegen.runtime.rsb_solver import SETTLED, _found, _opened, _overlaps, _start, _Task, _task
+from replicode.codegen.runtime.rsb_solver import SETTLED, _found, _opened, _start, _state_overlaps, _Task, _task
 
 FOLLOWED = 16
 SHRINK = 0.88
@@ -90,7 +90,7 @@ def _at_fixed_y(task: _Task, rough: Evaluated) -> Evaluated:
 
 
 def _selected(now: Evaluated, task: _Task, threshold: bool) -> States:
-    risk, _ = _population_risk(_overlaps(now.order), task.settings, 1e-9)
+    risk, _ = _population_risk(_state_overlaps(now.order), task.settings, 1e-9)
     return States(
         y=now.y,
         energy=now.energy,
