@@ -366,16 +366,22 @@ def loss_functions(system: SaddleSystem) -> list[Function]:
     return [Function(declared("loss_terms"), (), (), (loss, *bends), shaped_like="f")]
 
 
+def exact_risk(system: SaddleSystem) -> bool:
+    """Whether the risk is known from all overlaps; without scores, where those of the teacher are Gaussian."""
+    return not system.label.weighted and (system.model.has_scores or system.task.gaussian)
+
+
 def risk_functions(system: SaddleSystem) -> list[Function]:
     """The risk of a fixed estimator; where the label is no field, or there are no scores, that on the manifold."""
-    if system.model.has_scores and not system.label.weighted:
-        return population_functions(population_risk(system.task, system.model), system.location.weighted)
-    risk = manifold_risk(system.model)
-    names = tuple(s.name for s in risk.moments)
+    if exact_risk(system):
+        risk = population_risk(system.task, system.model.with_scores())
+        return population_functions(risk, system.location.weighted)
+    found_risk = manifold_risk(system.model)
+    names = tuple(s.name for s in found_risk.moments)
     found = [
-        Function(declared("risk_on_manifold", *names), (), (), risk.on_manifold),
-        Function(declared("noise_risk", *names), (), (), risk.noise_risk),
-        Function(declared("best_value_overlap", *names), (), (), risk.best_value_overlap),
+        Function(declared("risk_on_manifold", *names), (), (), found_risk.on_manifold),
+        Function(declared("noise_risk", *names), (), (), found_risk.noise_risk),
+        Function(declared("best_value_overlap", *names), (), (), found_risk.best_value_overlap),
     ]
     if not system.model.has_scores:
         return found

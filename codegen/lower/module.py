@@ -200,7 +200,7 @@ def _value_choices(system: SaddleSystem) -> dict[str, str]:
         "ROUTES": f"Routes({', '.join(routes)})",
         "linearised": "differenced",
         "averages_of_length": "constant_averages",
-        "risk_of_length": "manifold_risk",
+        "risk_of_length": "_gaussian_risk" if equations.exact_risk(system) else "manifold_risk",
         "risk_at": "value_risk",
         "dimensions_of": "value_nodes",
         "_start": "value_start",
