@@ -28,7 +28,7 @@ _HOMES = {
     "figure": "replicode.figures",
     **{
         verb: f"replicode.verbs.{verb}"
-        for verb in ("derive", "check", "population", "bayes", "solve", "optimal", "validate")
+        for verb in ("derive", "check", "population", "bayes", "solve", "optimal", "curve", "validate")
     },
 }
 __all__ = sorted([*_HOMES, "__version__"])
@@ -48,6 +48,7 @@ if _TYPE_CHECKING:
     from replicode.theory.model import Model as Model
     from replicode.verbs.bayes import bayes as bayes
     from replicode.verbs.check import check as check
+    from replicode.verbs.curve import curve as curve
     from replicode.verbs.derive import derive as derive
     from replicode.verbs.optimal import optimal as optimal
     from replicode.verbs.population import population as population

@@ -75,12 +75,12 @@ def solve(
     else:
         fields = call(module, "solve", **at, init=init, tol=tolerance, derivatives=derivatives, **values)._asdict()
     solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options))
-    if not bayes or _slow_bayes(module):
+    if not bayes or slow_bayes(module):
         return solution
     return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"], model))
 
 
-def _slow_bayes(module: ModuleType) -> bool:
+def slow_bayes(module: ModuleType) -> bool:
     """Whether the Bayes-optimal risk takes minutes: weights that couple the scores of many tokens."""
     return module.LOCATION in ("ranked", "normalised") and max(k.tokens for k in module.KERNELS) > BAYES_TOKENS
 
@@ -117,7 +117,7 @@ def bayes_reference(
 
 def bayes_beside(solution: Found, posed: Problem) -> Found:
     """A solution of a problem with the Bayes-optimal risk beside it, where that does not take minutes."""
-    if _slow_bayes(posed.module):
+    if slow_bayes(posed.module):
         return solution
     at = solution.asked
     reference = bayes_reference(posed.task, posed.law, at["alpha"], at["nu"], at["noise"], posed.model)
