@@ -28,7 +28,7 @@ _HOMES = {
     "figure": "replicode.figures",
     **{
         verb: f"replicode.verbs.{verb}"
-        for verb in ("derive", "check", "population", "bayes", "solve", "optimal", "curve", "validate")
+        for verb in ("derive", "check", "population", "bayes", "solve", "optimal", "curve", "branch", "validate")
     },
 }
 __all__ = sorted([*_HOMES, "__version__"])
@@ -47,6 +47,7 @@ if _TYPE_CHECKING:
     from replicode.theory.language.task import register_task as register_task
     from replicode.theory.model import Model as Model
     from replicode.verbs.bayes import bayes as bayes
+    from replicode.verbs.branch import branch as branch
     from replicode.verbs.check import check as check
     from replicode.verbs.curve import curve as curve
     from replicode.verbs.derive import derive as derive

@@ -38,6 +38,10 @@ class Range:
         found = math.exp(coordinate) if self.logarithmic else coordinate
         return min(max(found, self.low), self.high)
 
+    def value_outside(self, coordinate: float) -> float:
+        """The value at a coordinate that may lie beyond the ends."""
+        return math.exp(coordinate) if self.logarithmic else coordinate
+
     def slope(self, value: float) -> float:
         """d value / d coordinate."""
         return value if self.logarithmic else 1.0

@@ -22,7 +22,18 @@ from replicode.theory.model import Model
 
 EMITTER_VERSION = "0.5"
 EXPANSION = "expansion"
-PUBLIC = ("METADATA", "Solution", "free_energy", "jacobian", "population_risk", "residual", "risk_of_overlaps", "solve")
+PUBLIC = (
+    "METADATA",
+    "Solution",
+    "free_coordinates",
+    "free_energy",
+    "jacobian",
+    "linearised_map",
+    "population_risk",
+    "residual",
+    "risk_of_overlaps",
+    "solve",
+)
 LEVEL = Level(
     parts=(
         *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "fields", "prox"),
@@ -32,6 +43,7 @@ LEVEL = Level(
             "states",
             "routes",
             "sensitivity",
+            "following",
             "solver",
             "energy",
             "jacobian",
@@ -194,6 +206,7 @@ def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         routes = ["kinked_state", "kinked_averages", second, "kinked_coarse", "coarse_branch"]
     return {
         "ROUTES": f"Routes({', '.join(routes)})",
+        "followed_on": "prox_free_nodes" if smooth else "no_nodes",
         "derived_rates": "second_rates" if derivable(system) else "no_second_rates",
         "linearised": "derived_or_differenced" if derivable(system) else "differenced",
         "averages_of_length": "_doubled_averages" if smooth else "panel_averages",
