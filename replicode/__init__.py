@@ -30,8 +30,8 @@ _HOMES = {
     **{
         verb: f"replicode.verbs.{verb}"
         for verb in (
-            *("derive", "check", "population", "bayes", "solve", "optimal", "sweep", "validate", "landscape"),
-            "dynamics",
+            *("derive", "check", "population", "bayes", "solve", "optimal", "curve", "branch", "sweep", "validate"),
+            *("landscape", "dynamics"),
         )
     },
 }
@@ -51,7 +51,9 @@ if _TYPE_CHECKING:
     from replicode.theory.language.task import register_task as register_task
     from replicode.theory.model import Model as Model
     from replicode.verbs.bayes import bayes as bayes
+    from replicode.verbs.branch import branch as branch
     from replicode.verbs.check import check as check
+    from replicode.verbs.curve import curve as curve
     from replicode.verbs.derive import derive as derive
     from replicode.verbs.dynamics import dynamics as dynamics
     from replicode.verbs.embeddings import validate_embeddings as validate_embeddings

@@ -169,7 +169,7 @@ class _Stepper:
         eps, scores = self.stream.scores[length].draw(self.rng, X[:, :, 0].astype(np.float64))
         every = np.arange(count)
         X[every, eps, 0] = scores
-        y = self.of.label(X[every, eps, 1].astype(np.float64), self.stream.noise, self.rng.standard_normal(count))
+        y = self.of.label(X[every, eps, 1].astype(np.float64), self.stream.noise, self.rng)
         of_seed = np.arange(self.seeds).repeat(d.batch) if rows is None else rows // d.batch
         groups = X.reshape(self.seeds, -1, self.dim) if rows is None else X
         pair = np.stack([k, v], axis=2) if rows is None else np.stack([k[of_seed], v[of_seed]], axis=2)

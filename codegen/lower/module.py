@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from replicode.codegen.ir import LengthIR, Level, ModuleIR, Provenance
 from replicode.codegen.lower import equations
@@ -20,7 +21,10 @@ from replicode.theory.model import Model
 
 EXPANSION = "expansion"
 PRIOR_SEAMS = ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")
-PUBLIC = ("METADATA", "Solution", "free_energy", "jacobian", "population_risk", "residual", "risk_of_overlaps", "solve")
+PUBLIC = (
+    *("METADATA", "Solution", "free_coordinates", "free_energy", "jacobian", "linearised_map", "population_risk"),
+    *("residual", "risk_of_overlaps", "solve"),
+)
 LEVEL = Level(
     parts=(
         *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label", "loss", "fields"),
@@ -37,8 +41,8 @@ LEVEL = Level(
             "population",
             "hessian",
         ),
-        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "solver", "energy", "jacobian", "kinks"),
-        *("values", "tested", "options", "script"),
+        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "following", "solver", "energy", "jacobian"),
+        *("kinks", "values", "tested", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -57,6 +61,12 @@ A fold is where the map from prox points to fields turns back: there the prox ju
 )
 
 
+def _without(level: Level, *names: str) -> Level:
+    """The level without some of its public names."""
+    kept = [tuple(n for n in of if n not in names) for of in (level.public, level.entries)]
+    return replace(level, public=kept[0], entries=kept[1])
+
+
 def lower_module(system: SaddleSystem) -> ModuleIR:
     """Everything that is emitted for a derived system."""
     if system.lengths is None:
@@ -65,7 +75,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
     moments = equations.channel_moments(system)
     signature = system_signature(system)
     return ModuleIR(
-        level=LEVEL,
+        level=LEVEL if equations.differentiable(system) else _without(LEVEL, "free_coordinates", "linearised_map"),
         provenance=_provenance(system, signature, lengths),
         parameters=system.activation.parameters,
         constants=_constants(system, signature, len(moments.moments)),
@@ -246,6 +256,7 @@ def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         routes = ["kinked_state", "kinked_averages", second, "kinked_coarse", "coarse_branch"]
     return {
         "ROUTES": f"Routes({', '.join(routes)})",
+        "followed_on": "prox_free_nodes" if smooth else "no_nodes",
         "derived_rates": "second_rates" if derivable(system) else "no_second_rates",
         "linearised": "derived_or_differenced" if derivable(system) else "differenced",
         **averaging_choices(system.location, smooth),

@@ -60,6 +60,14 @@ def _whole_number(name: str, text: str) -> int:
         raise InputError(name, text, "a whole number") from None
 
 
+def named(option: str, text: str, allowed: str) -> tuple[str, str]:
+    """The two sides of NAME=VALUE."""
+    name, sign, value = text.partition("=")
+    if not (name.strip() and sign and value.strip()):
+        raise InputError(option, text, allowed)
+    return name.strip(), value.strip()
+
+
 def _parameters(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
     values: dict[str, float] = {}
     for text in texts:
