@@ -164,7 +164,7 @@ class PreciseSystem:
             equations.moment_functions(system, self.moments)[1],
             *equations.saddle_maps(system),
             equations.population_functions(population_risk(system.task, system.model), False)[0],
-            equations.row_sum(system, self.tokens),
+            equations.row_sum(system, self.tokens, system.balance),
         ]
         return {f.name: mpmath_function(f) for f in functions}
 
