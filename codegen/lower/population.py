@@ -20,8 +20,8 @@ from replicode.theory.properties.kinks import piecewise
 PUBLIC = ("METADATA", "Solution", "population_risk", "risk_of_overlaps", "solve")
 LEVEL = Level(
     parts=(
-        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label", "population"),
-        *("kinks", "energy", "optimum", "population_solver", "options", "script"),
+        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label"),
+        *("population", "kinks", "energy", "optimum", "population_solver", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
