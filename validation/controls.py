@@ -22,9 +22,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import sympy as sp
 
-from replicode.codegen.population import CHECK, FINE, averager
+from replicode.codegen.population import averager
+from replicode.codegen.runtime.optimum import CHECK, FINE
 from replicode.codegen.threads import one_thread
 from replicode.theory.language.activation import activation
 from replicode.theory.language.task import task
@@ -121,7 +121,7 @@ def controls_of(attention: GeneratedAttention) -> Controls | None:
         return None
     act, setting = activation(module.METADATA["activation"]), task(module.METADATA["task"])
     averages, _ = averager(act, setting, attention.nu, attention.lengths)
-    values = {sp.Symbol(name, real=True): float(p) for name, p in zip(module.PARAMETERS, attention.params, strict=True)}
+    values = dict(zip(module.PARAMETERS, map(float, attention.params), strict=True))
 
     def risk(a: float, b: float, fineness: float = FINE) -> float:
         return float(module.risk_on_manifold(b, b * b, attention.noise, *averages(a, 0.0, values, fineness)))

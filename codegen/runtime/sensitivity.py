@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from replicode.codegen.runtime.channel import Averages, Channel, Ensemble
-from replicode.codegen.runtime.fixedpoint import REPORTED, SCALES
+from replicode.codegen.runtime.fixedpoint import REPORTED, SCALES, Evaluation
 from replicode.codegen.runtime.hessian import second_rates
 from replicode.codegen.runtime.inputs import OutOfReach
 from replicode.codegen.runtime.kernel import (
@@ -161,18 +161,17 @@ class _Explicit(NamedTuple):
     error: Array
 
 
-def _explicit_in_problem(state: _State, problem: Problem) -> dict[str, _Explicit]:
+def _explicit_in_problem(last: Evaluation, problem: Problem) -> dict[str, _Explicit]:
     """In alpha and the lambdas: derived."""
-    last = state.last
     rows = slopes_at(last.order, last.conjugates, problem, last.averages.envelope, last.averages.rates)
     return {n: _Explicit(row[1:], float(row[0]), 0.0, np.zeros(row.size - 1)) for n, row in zip(STRENGTHS, rows)}
 
 
 def _explicit_in_setting(
-    channel: Channel, state: _State, request: _Request, steps: Mapping[str, float], wide: bool
+    channel: Channel, last: Evaluation, problem: Problem, steps: Mapping[str, float], wide: bool
 ) -> dict[str, _Explicit]:
     """In what the averages depend on: by differences on the same nodes; f and grad f are linear in E[M] and rates."""
-    order, conjugates, problem = state.last.order, state.last.conjugates, request.problem
+    order, conjugates = last.order, last.conjugates
     zero = np.zeros(RATES)
     base = gradient_at(order, conjugates, problem, zero)
     energy = value_at(order, conjugates, problem, 1.0) - value_at(order, conjugates, problem, 0.0)
@@ -230,7 +229,7 @@ def _on_channel(
     wide = isinstance(channel, Ensemble) or state.searched
     second = rate_slopes(channel, state.last.order, WIDE_STEPS if wide else CLOSE_STEP)
     last, problem = state.last, request.problem
-    explicit = _explicit_in_problem(state, problem) | _explicit_in_setting(channel, state, request, steps, wide)
+    explicit = _explicit_in_problem(last, problem) | _explicit_in_setting(channel, last, problem, steps, wide)
     hessian = hessian_at(last.order, last.conjugates, problem, second.value)
     inverse = np.linalg.inv(hessian) if np.isfinite(hessian).all() else np.full(hessian.shape, np.nan)
     loss = train_loss_slopes(last.order, last.averages.rates, second.value)

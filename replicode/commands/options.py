@@ -60,6 +60,14 @@ def _whole_number(name: str, text: str) -> int:
         raise InputError(name, text, "a whole number") from None
 
 
+def named(option: str, text: str, allowed: str) -> tuple[str, str]:
+    """The two sides of NAME=VALUE."""
+    name, sign, value = text.partition("=")
+    if not (name.strip() and sign and value.strip()):
+        raise InputError(option, text, allowed)
+    return name.strip(), value.strip()
+
+
 def _parameters(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
     values: dict[str, float] = {}
     for text in texts:
@@ -100,12 +108,15 @@ param = click.option("--param", "parameters", multiple=True, callback=_parameter
 nu = real("--nu", "nu", required=True, help="Signal strength; inf where the limit exists.")
 any_nu = real("--nu", "nu", default=None, help="Signal strength; inf where the limit exists; needed for any scores.")
 noise = real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
-physics = together(
+points = together(
     real("--alpha", "alpha", required=True, help="Samples per dimension."),
     any_nu,
     noise,
     real("--lambda-k", "lambda_k", default="1", show_default=True),
     real("--lambda-v", "lambda_v", default="1", show_default=True),
+)
+physics = together(
+    points,
     click.option("--init", default="informed", show_default=True, help="informed or random."),
 )
 learned = together(

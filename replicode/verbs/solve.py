@@ -98,7 +98,7 @@ def solve(
     solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options, **question))
     if rsb or (rsb is None and wanted is None and law_of_tokens is None):
         solution = beside_step(solution, module, (act, task, law, model), at, values, asked_for=bool(rsb))
-    if law_of_tokens is not None or not bayes or _slow_bayes(module):
+    if law_of_tokens is not None or not bayes or slow_bayes(module):
         return solution
     return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"], model))
 
@@ -111,7 +111,7 @@ def check_structured(digits: int | None, rsb: int | None) -> None:
         raise Refusal(f"digits: {digits} of them with a spectrum; its means over coordinates are in double precision")
 
 
-def _slow_bayes(module: ModuleType) -> bool:
+def slow_bayes(module: ModuleType) -> bool:
     """Whether the Bayes-optimal risk takes minutes: weights that couple the scores of many tokens."""
     return module.LOCATION in ("ranked", "normalised") and max(k.tokens for k in module.KERNELS) > BAYES_TOKENS
 
@@ -148,7 +148,7 @@ def bayes_reference(
 
 def bayes_beside(solution: Found, posed: Problem) -> Found:
     """A solution of a problem with the Bayes-optimal risk beside it, where that does not take minutes."""
-    if _slow_bayes(posed.module):
+    if slow_bayes(posed.module):
         return solution
     at = solution.asked
     reference = bayes_reference(posed.task, posed.law, at["alpha"], at["nu"], at["noise"], posed.model)

@@ -5,6 +5,7 @@ swapped index. A fault is caught by any property that fails or any error that is
 """
 
 from mutation.jobs import Checks, Job, Mutant
+from mutation.losses import LOSSES
 from mutation.validation import VALIDATION
 
 KERNELS = ("pullback", "gradient identity", "jacobian identity", "sigma as typed", "normalisation")
@@ -149,8 +150,8 @@ THEORY = [
     Mutant(
         "gain of the value fields",
         "theory/derive/channel.py",
-        "sp.factor(solution / v))",
-        "sp.factor(solution))",
+        "sp.factor(solution / v), v)",
+        "sp.factor(solution), v)",
         softmax_kernels,
     ),
     Mutant(
@@ -191,8 +192,8 @@ THEORY = [
     Mutant(
         "adjoint without the flow",
         "theory/tokens.py",
-        "tidy(sp.diff(value, symbols[c])) + flow)",
-        "tidy(sp.diff(value, symbols[c])))",
+        "tidy(by_sums(symbols[c])) + flow)",
+        "tidy(by_sums(symbols[c])))",
         softmax_kernels,
         ordinary=True,
     ),
@@ -506,8 +507,8 @@ CODEGEN = [
     Mutant(
         "covariance of value and label",
         "codegen/runtime/fields.py",
-        "hidden[1, 1], hidden[2, 2], hidden[1, 2], hidden[1, 2]",
-        "hidden[1, 1], hidden[2, 2], hidden[1, 1], hidden[1, 1]",
+        "hidden[0, 0], hidden[1, 1], hidden[0, 1], hidden[0, 1]",
+        "hidden[0, 0], hidden[1, 1], hidden[0, 0], hidden[0, 0]",
         gradient,
     ),
     Mutant(
@@ -761,4 +762,4 @@ UNNOTICED = [
     ),
 ]
 
-MUTANTS = (*THEORY, *CODEGEN, *SPECTRUM, *VALIDATION, *UNNOTICED)
+MUTANTS = (*THEORY, *CODEGEN, *LOSSES, *SPECTRUM, *VALIDATION, *UNNOTICED)
