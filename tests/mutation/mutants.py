@@ -716,7 +716,7 @@ SPECTRUM = [
         "validation/elliptical.py",
         "(c - w_c) / v[0] + self.nodes.r * pulled",
         "(c - w_c) / v[0] + pulled",
-        (Checks("unit/test_embeddings.py", ("test_rates_are_the_gradient_of_the_envelope",)),),
+        (Checks("unit/test_embeddings.py", ("test_the_elliptical_prox_is_a_minimum",)),),
     ),
     Mutant(
         "test tokens of a pool that were trained on",

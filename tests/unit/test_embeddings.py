@@ -163,6 +163,18 @@ def test_rates_are_the_gradient_of_the_envelope():
         assert found[place] == pytest.approx((up - down) / 2e-4, abs=accuracy), place
 
 
+def test_the_elliptical_prox_is_a_minimum():
+    """Moved a little along any direction, the objective does not fall: at first order it does not change."""
+    law, order = _law(radii=(0.6, 1.28)), np.array([0.6, 0.55, 0.4, 0.8, 0.8, 0.3])
+    channel = EllipticalChannel(law, 0, 8)
+    channel.averages(order)
+    at, v = channel._fields(order)[:3], (0.4, 0.3)
+    for way in np.eye(2):
+        up, down = (channel._value(channel.c + h * way[:, None], at, v) for h in (1e-4, -1e-4))
+        assert np.abs(up - down).max() / 2e-4 < 1e-5
+        assert (up + down - 2 * channel._value(channel.c, at, v) > 0).all()
+
+
 def test_the_elliptical_risk_is_that_of_samples():
     law, rng = _law(nu=2.0, radii=(0.6, 1.28)), np.random.default_rng(2)
     order = np.array([0.6, 0.55, 0.4, 0.8, 0.8, 0.3])
