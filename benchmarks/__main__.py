@@ -1,6 +1,6 @@
 """Run every benchmark in one process, so that ratios compare like with like."""
 
-from benchmarks import accuracy, emitters, scaling, threads, training
+from benchmarks import accuracy, curves, emitters, scaling, sweep, threads, training
 
 print("# Benchmarks\n")
 print("Printed by `make bench` in one run on two shared cores; read the ratios, not the seconds. Times are processor")
@@ -12,5 +12,7 @@ emitters.run()
 scaling.against_tokens()
 scaling.against_digits()
 scaling.derivation()
+curves.run()
 training.run()
 threads.run()
+sweep.run()

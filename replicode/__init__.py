@@ -26,9 +26,13 @@ _HOMES = {
     "Solution": "replicode.results",
     "generate": "replicode.codegen.compiler",
     "figure": "replicode.figures",
+    "validate_embeddings": "replicode.verbs.embeddings",
     **{
         verb: f"replicode.verbs.{verb}"
-        for verb in ("derive", "check", "population", "bayes", "solve", "optimal", "sweep", "validate", "dynamics")
+        for verb in (
+            *("derive", "check", "population", "bayes", "solve", "optimal", "curve", "branch", "sweep", "validate"),
+            *("landscape", "dynamics"),
+        )
     },
 }
 __all__ = sorted([*_HOMES, "__version__"])
@@ -47,9 +51,13 @@ if _TYPE_CHECKING:
     from replicode.theory.language.task import register_task as register_task
     from replicode.theory.model import Model as Model
     from replicode.verbs.bayes import bayes as bayes
+    from replicode.verbs.branch import branch as branch
     from replicode.verbs.check import check as check
+    from replicode.verbs.curve import curve as curve
     from replicode.verbs.derive import derive as derive
     from replicode.verbs.dynamics import dynamics as dynamics
+    from replicode.verbs.embeddings import validate_embeddings as validate_embeddings
+    from replicode.verbs.landscape import landscape as landscape
     from replicode.verbs.optimal import optimal as optimal
     from replicode.verbs.population import population as population
     from replicode.verbs.solve import solve as solve

@@ -15,7 +15,7 @@ from replicode.commands.verb import AS_JSON, DEBUG, flag, print_json, say
 from replicode.theory.errors import Refusal, ReplicodeError
 
 VERBS = (
-    *("derive", "check", "population", "generate", "solve", "optimal", "bayes", "validate"),
+    *("derive", "check", "population", "generate", "solve", "curve", "optimal", "bayes", "validate", "landscape"),
     *("dynamics", "sweep", "study", "figure", "demo", "cache"),
 )
 

@@ -83,7 +83,7 @@ class Derivation:
 
 def derivation(system: SaddleSystem) -> Derivation:
     """The derivation of the saddle-point system."""
-    inverse = inverse_map(system)
+    inverse = inverse_map(system) if system.model.has_scores else None
     derived = {f"{name}_derivative_form": e for name, e in system.derivative_equations().items()}
     return _derivation(
         system,
@@ -91,8 +91,8 @@ def derivation(system: SaddleSystem) -> Derivation:
         tokens=system.lengths and (system.tokens or str(system.lengths)),
         free_energy=system.free_energy,
         equations=system.equations() | derived,
-        prox=inverse - W_CHI,
-        jacobian=prox_jacobian(system),
+        prox=None if inverse is None else inverse - W_CHI,
+        jacobian=None if inverse is None else prox_jacobian(system),
         inverse_map=inverse,
         steps=system.steps,
     )

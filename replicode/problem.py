@@ -46,6 +46,10 @@ class Problem:
         """The same with other numbers."""
         return replace(self, values={**self.values, **changes})
 
+    def check(self) -> None:
+        """The numbers are within what is allowed."""
+        point(*(self.values[name] for name in PHYSICS))
+
     def check_name(self, argument: str, name: str) -> str:
         """A parameter that this problem has."""
         if name not in self.names:
@@ -57,10 +61,11 @@ class Problem:
         tol: float | None,
         init: Start = "informed",
         derivatives: bool | Sequence[str] = False,
-        checks: bool = True,
+        branches: bool = True,
+        stability: bool = True,
     ) -> Any:
-        """The module's Solution; without `checks` neither other branches nor stability are looked into."""
-        options = {"derivatives": derivatives, "branches": checks, "stability": checks}
+        """The module's Solution; whether other branches and stability are looked into is asked for."""
+        options = {"derivatives": derivatives, "branches": branches, "stability": stability}
         return call(self.module, "solve", **self.values, tol=tol, init=init, **options)
 
     def asked(self, **options: Any) -> dict[str, Any]:

@@ -126,6 +126,8 @@ class Solution(Result):
     norm2_v: float | None = None
     effective_rank: float | None = None
     rsb: Mapping[str, Any] | None = None
+    test_loss: float | None = None
+    classification_error: float | None = None
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -150,7 +152,8 @@ class Solution(Result):
             found = super().shown()
         else:
             found = {n: value for n, value in self._told(DOUBLE_DIGITS).items() if n not in ("asked", "version")}
-        return {n: value for n, value in found.items() if not n.startswith("derivative")} | self._risk_slopes()
+        unread = {n for n in found if n.startswith("derivative") or (n == "rsb" and found[n] is None)}
+        return {n: value for n, value in found.items() if n not in unread} | self._risk_slopes()
 
     def _risk_slopes(self) -> dict[str, Any]:
         """Of the derivatives those of the test risk, each to its error; the JSON has all."""
@@ -161,6 +164,9 @@ class Solution(Result):
     def _told(self, most: int) -> dict[str, Any]:
         found, digits = super().to_dict(), self.asked.get("digits") or 0
         found = {name: value for name, value in found.items() if name not in _STRUCTURED or value is not None}
+        for name in ("test_loss", "classification_error"):  # of problems that have them
+            if found[name] is None:
+                del found[name]
         if digits <= most:
             return found
         from replicode.precise import as_texts
@@ -190,6 +196,27 @@ class Report(Result):
     def ok(self) -> bool:
         """Whether training agrees with a theory that itself is to be trusted."""
         return self.verdict == "agrees" and not self.warnings
+
+
+@dataclass(frozen=True, repr=False)
+class LandscapeReport(Result):
+    """Minima of the training objective against the theories: RS, and equilibrium and threshold of one step.
+
+    `families` are the kinds of starts, `lowest` is over the lowest minimum of every data set, `overlaps` are those of
+    pairs of minima on the same data.
+    """
+
+    headline = ("dim", "starts", "seeds")
+
+    theory: Mapping[str, Any]
+    families: Mapping[str, Mapping[str, Any]]
+    lowest: Mapping[str, Any]
+    overlaps: Mapping[str, Mapping[str, Any]]
+    failures: int
+    dim: int
+    starts: int
+    seeds: int
+    figure: str | None
 
 
 @dataclass(frozen=True, repr=False)

@@ -76,7 +76,7 @@ def fresh_risk(of: Problem, step: Step, count: int, rng: np.random.Generator) ->
         chi, eps = drawn_scores(law, tokens, count, rng)
         omega_k, z_star, omega_v = _conditional_fields(step.overlaps, chi, rng)
         hidden = np.arange(count), eps
-        y = learning(of.model).label(z_star[hidden], of.noise, rng.standard_normal(count))
+        y = learning(of.model).label(z_star[hidden], of.noise, rng)
         f = (of.evidence.location(omega_k, step.V_k) * omega_v).sum(axis=1)
         means.append(((y - f) ** 2).mean())
         variances.append(((y - f) ** 2).var() / count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -57,6 +57,8 @@ class GeneratedAttention:
 
     def risk(self, overlaps: Overlaps) -> float:
         """The exact test risk of an estimator with these overlaps."""
+        if not self.has_scores:  # keys that nothing sees: any will do
+            overlaps = replace(overlaps, m_k=0.0, q_k=1.0, k_vstar=0.0, k_v=0.0)
         names = (*self.model.overlaps, *self.model.cross_overlaps)
         values = np.array([getattr(overlaps, s.name) for s in names])
         named = dict(zip(self.module.PARAMETERS, self.params, strict=True))
@@ -72,4 +74,14 @@ class GeneratedAttention:
         """The informed start at the activation's own population optimum, or a random one."""
         if init == "random":
             return Random()
-        return Informed(*map(float, self.module.informed_overlaps(self.nu, self.params)))
+        if not self.has_scores:
+            setting = self.module.settings_of(self.nu, self.noise, self.params)
+            moments = (*self.module.constant_moments(setting), *self.module.label_moments(self.noise))
+            m_v = float(self.module.best_value_overlap(*moments))
+            return Informed(0.0, 0.0, m_v, m_v * m_v)
+        return Informed(*map(float, self.module.informed_overlaps(self.nu, self.params, self.noise)))
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether there are keys to learn."""
+        return "m_k" in self.module.ORDER_NAMES

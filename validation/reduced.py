@@ -69,7 +69,7 @@ def _moved(
     eps, scores = stream.scores[0].draw(rng, inside[0].T)
     every = np.arange(seeds)
     inside[0, eps, every] = scores
-    y = of.label(inside[1, eps, every], stream.noise, rng.standard_normal(seeds))
+    y = of.label(inside[1, eps, every], stream.noise, rng)
     chi, z = np.einsum("wis,ils->wls", students, inside)
     sigma, jacobian = stream.attentions[0](chi)
     gain = -of.loss_by_output(y, of.output(sigma, z).sum(axis=0))

@@ -136,7 +136,7 @@ class Sampler:
         eps, hidden_scores = law.draw(rng, chi)
         hidden = np.arange(count), eps
         _shift(rows, hidden[0] * tokens + eps, hidden_scores - chi[hidden], k_star)
-        y = learning(self.model).label(z[hidden], self.noise, rng.standard_normal(count))
+        y = learning(self.model).label(z[hidden], self.noise, rng)
         return Batch(X, y, eps, places)
 
 

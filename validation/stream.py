@@ -180,7 +180,7 @@ class _Stepper:
         every = np.arange(len(X))
         X[every, eps, 0] = scores
         values = X[every, eps, 1].astype(np.float64)
-        return np.asarray(self.of.label(values, self.stream.noise, self.rng.standard_normal(len(X))))
+        return np.asarray(self.of.label(values, self.stream.noise, self.rng))
 
     def _pulls(self, length: int, fields: Array, y: Array) -> Single:
         """eta G f_l/(batch sqrt(D)) of both students: (sequences, 2, L)."""

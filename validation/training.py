@@ -11,7 +11,7 @@ import numpy as np
 from replicode.theory.errors import InputError
 from replicode.validation.attention import Centre, TokenMap, objective
 from replicode.validation.kinks import stages
-from replicode.validation.learning import learning
+from replicode.validation.learning import learning, roundings
 from replicode.validation.methods import Lbfgs, Method, relative_gradient_norm
 from replicode.validation.sampling import Array, Dataset, sphere_frame
 
@@ -102,8 +102,10 @@ class Trained:
 class _Objective:
     """The training objective of params; for data in single precision it is centred where the gradient gets small."""
 
-    def __init__(self, dataset: Dataset, token_map: TokenMap, lambdas: tuple[float, float]) -> None:
-        self.dataset, self.token_map, self.lambdas = dataset, token_map, lambdas
+    def __init__(
+        self, dataset: Dataset, token_map: TokenMap, lambdas: tuple[float, float], rounding: float | None
+    ) -> None:
+        self.dataset, self.token_map, self.lambdas, self.rounding = dataset, token_map, lambdas, rounding
         self.single = any(batch.X.dtype != np.float64 for batch in dataset.batches)
         self.centre: Centre | None = None
         self.next_centre = FIRST_CENTRE
@@ -118,7 +120,7 @@ class _Objective:
 
     def __call__(self, params: Array) -> tuple[float, Array]:
         """Value and gradient."""
-        value, gradient = objective(params, self.dataset, self.token_map, *self.lambdas, self.centre)
+        value, gradient = objective(params, self.dataset, self.token_map, *self.lambdas, self.centre, self.rounding)
         if self.single and (norm := relative_gradient_norm(params, value, gradient)) <= self.next_centre:
             self.centre = Centre.at(params, self.dataset)
             self.next_centre = norm * FALL_TO_NEXT_CENTRE
@@ -128,8 +130,10 @@ class _Objective:
 class _StructuredObjective(_Objective):
     """The same of structured tokens: the minimiser moves in k times sqrt(lambda p + alpha s), of even curvature."""
 
-    def __init__(self, dataset: Dataset, token_map: TokenMap, lambdas: tuple[float, float]) -> None:
-        super().__init__(dataset, token_map, lambdas)
+    def __init__(
+        self, dataset: Dataset, token_map: TokenMap, lambdas: tuple[float, float], rounding: float | None
+    ) -> None:
+        super().__init__(dataset, token_map, lambdas, rounding)
         assert dataset.coordinates is not None
         self.metric, self.penalty_weights = dataset.coordinates.metric, dataset.coordinates.weights
         alpha = dataset.samples / dataset.dim
@@ -148,7 +152,7 @@ class _StructuredObjective(_Objective):
         """Value and gradient: the loss sees whitened weights, the penalty the weights."""
         of, weights = learning(self.dataset.model), self.weights(params)
         seen = np.concatenate([self.metric, self.metric])
-        value, gradient = objective(seen * weights, self.dataset, self.token_map, 0.0, 0.0)
+        value, gradient = objective(seen * weights, self.dataset, self.token_map, 0.0, 0.0, rounding=self.rounding)
         gradient = seen * gradient
         for part, strength in zip(np.split(np.arange(weights.size), 2), self.lambdas, strict=True):
             value += float((self.penalty_weights * of.penalty(weights[part], strength)).sum())
@@ -168,13 +172,14 @@ def train(
 ) -> Trained:
     """Minimise the training objective until its relative gradient norm is at most the tolerance.
 
-    The default tolerance is what the precision of the data allows: 1e-6 in double, 1e-5 in single. Kinks are rounded
-    off by stages.
+    The default tolerance is what the precision of the data allows: 1e-6 in double, 1e-5 in single, or where the slope
+    of the loss jumps. Kinks are rounded off by stages.
     """
     kind = _Objective if dataset.coordinates is None else _StructuredObjective
-    objectives = [kind(dataset, stage, lambdas) for stage in stages(token_map)]
+    widths = roundings(dataset.model)
+    objectives = [kind(dataset, stage, lambdas, tau) for stage in stages(token_map) for tau in widths]
     if tolerance is None:
-        tolerance = 1e-5 if objectives[0].single else 1e-6
+        tolerance = 1e-5 if objectives[0].single or len(widths) > 1 else 1e-6
     params, steps = objectives[0].free(start.draw(rng, dataset)), 0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for function in objectives:

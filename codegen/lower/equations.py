@@ -24,7 +24,10 @@ from replicode.codegen.ir import (
     Vector,
 )
 from replicode.codegen.lower.kernels import parameter_symbol
+from replicode.codegen.lower.stamp import ActivationSystem
+from replicode.theory.derive.channel import OUTPUT
 from replicode.theory.derive.curvature import Curvature, second_rate_symbol
+from replicode.theory.derive.label import line
 from replicode.theory.derive.location import Location
 from replicode.theory.derive.population import (
     BIAS_IDLE,
@@ -33,18 +36,22 @@ from replicode.theory.derive.population import (
     SIGMA_EPS,
     SIGMA_IDLE,
     PopulationRisk,
+    manifold_risk,
+    population_risk,
+    score_law,
 )
 from replicode.theory.derive.saddle import ChannelAverage, SaddleSystem, envelope_of, rate_symbol
 from replicode.theory.derive.sensitivity import ENVELOPE, explicit_slopes, noise_risk_slope, risk_slopes
 from replicode.theory.derive.spectrum import coordinate_terms, penalised_norms, placed, trace_symbols
 from replicode.theory.derive.stability import responses_of, stability_matrix
 from replicode.theory.gaussian.laws import FieldLaw
-from replicode.theory.language.nodes import L
-from replicode.theory.model import CHI_STAR, Model, Y
+from replicode.theory.language.nodes import L, X, sigmoid, softplus
+from replicode.theory.model import CHI_STAR, LABEL_NOISE, F, Model, TokenFields, Y
 from replicode.theory.properties.kinks import kink_points
 
 FIELDS = {"score": "w_chi", "value": "w_z"}
 GAINS = {"score": "g_chi", "value": "g_z"}
+SLOPES = {"score": "s_chi", "value": "s_z"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Names:
     conjugates: Unpacked
     rates: Unpacked
     tokens: tuple[Split, ...]
-    slopes: Split
+    slopes: tuple[Split, ...]
 
 
 def names_of(model: Model) -> Names:
@@ -70,8 +77,14 @@ def names_of(model: Model) -> Names:
             *(Split(FIELDS[role], hidden.w[name], idle.w[name]) for name, role in roles),
             *(Split(GAINS[role], hidden.g[name], idle.g[name]) for name, role in roles),
         ),
-        Split("s_chi", hidden.slope, idle.slope),
+        tuple(Split(SLOPES[role], hidden.slopes[name], idle.slopes[name]) for name, role in roles),
     )
+
+
+def slopes_of(system: SaddleSystem) -> tuple[str, ...]:
+    """The arrays of slopes that a system has: of the weight of the location, of the law of the label."""
+    weighted = {"score": system.location.weighted, "value": system.label.weighted}
+    return tuple(SLOPES[role] for role in ("score", "value") if weighted[role])
 
 
 def _explicit(name: str, names: Sequence[Unpacked], equations: Mapping[sp.Symbol, sp.Expr]) -> Function:
@@ -108,8 +121,8 @@ def channel_rates(system: SaddleSystem) -> Function:
         Assignment(rate_symbol(t), _over(average), f"dE[M]/d{t.name} = {average.expression(L)}")
         for t, average in system.channel.items()
     ]
-    signature, names = declared("channel_rates", system.location.weighted), names_of(system.model)
-    taken: tuple[Unpacked | Split, ...] = (names.order, *names.tokens, names.slopes)
+    signature, names = declared("channel_rates", *slopes_of(system)), names_of(system.model)
+    taken: tuple[Unpacked | Split, ...] = (names.order, *names.tokens, *names.slopes)
     return Function(signature, taken, tuple(assignments), names.rates.symbols)
 
 
@@ -128,9 +141,10 @@ class Moments:
 def channel_moments(system: SaddleSystem) -> Moments:
     """The rates as coefficients times moments of the fields; the score fields less their means."""
     model, names = system.model, names_of(system.model)
-    arrays = {s: split.source for split in (*names.tokens, names.slopes) for s in (split.hidden, split.idle)} | {Y: "y"}
-    arrays |= {fields.w[model.scores.name]: "d_chi" for fields in (model.hidden, model.idle)}
-    idle = {split.idle for split in (*names.tokens, names.slopes)}
+    splits = (*names.tokens, *names.slopes)
+    arrays = {s: split.source for split in splits for s in (split.hidden, split.idle)} | {Y: "y"}
+    arrays |= {w: "d_chi" for fields in (model.hidden, model.idle) for w in _scores(fields, model)}
+    idle = {split.idle for split in splits}
     terms = {theta: _terms(system, theta, arrays) for theta in model.order_parameters}
     found = dict.fromkeys(m for each in terms.values() for m, _ in each)
     symbols = {monomial: sp.Symbol(f"e_{i + 1}", real=True) for i, monomial in enumerate(found)}
@@ -142,6 +156,11 @@ def channel_moments(system: SaddleSystem) -> Moments:
     return Moments(moments, rates)
 
 
+def _scores(fields: TokenFields, model: Model) -> list[sp.Symbol]:
+    """The token's score field, where there are scores."""
+    return [fields.w[b.name] for b in model.blocks if b.role == "score"]
+
+
 def _factors(monomial: sp.Expr) -> list[sp.Symbol]:
     """The fields of a product, each as often as it occurs."""
     return [f for base, k in monomial.as_powers_dict().items() for f in [base] * int(k)]
@@ -151,8 +170,9 @@ def _terms(system: SaddleSystem, theta: sp.Symbol, fields: Mapping[sp.Symbol, st
     """A rate as monomials in the fields, with their coefficients."""
     model = system.model
     pairs = [
-        (fields.w[model.scores.name], law)
+        (w, law)
         for fields, law in ((model.hidden, system.hidden_law), (model.idle, system.idle_law))
+        for w in _scores(fields, model)
     ]
     means = {w: w + law.mean[law.fields.index(w)] for w, law in pairs}
     average = system.channel[theta]
@@ -168,7 +188,7 @@ def _monomials(part: sp.Expr, fields: Mapping[sp.Symbol, str]) -> list[tuple[sp.
 def moment_functions(system: SaddleSystem, found: Moments) -> list[Function]:
     """The rates averaged over weighted samples: first the moments of the fields, then the constants."""
     symbols = tuple(found.moments)
-    signature = declared("channel_moments", system.location.weighted)
+    signature = declared("channel_moments", *slopes_of(system))
     sums = tuple(Assignment(s, moment) for s, moment in found.moments.items())
     return [
         Function(signature, (), sums, Vector(symbols)),
@@ -205,7 +225,7 @@ def _with_traces(function: Function, model: Model) -> Function:
         replace(a, value=placed(a.value, model)) if isinstance(a.value, sp.Basic) else a for a in function.assignments
     )
     return Function(
-        declared(function.name, extended=True),
+        declared(function.name, "traces"),
         (*function.names, traces),
         assigned,
         _placed(function.returned, model),
@@ -253,8 +273,15 @@ def curvature_functions(found: Curvature, model: Model) -> list[Function]:
     return [*([_displacements(found, model), _bending(found, model)] if found.displacements else []), hessian, slopes]
 
 
+def differentiable(system: SaddleSystem) -> bool:
+    """Whether the derivatives of a solution are at hand: the slopes of the risk are those of labels that are fields."""
+    return system.model.has_scores and not system.label.weighted
+
+
 def sensitivity_functions(system: SaddleSystem) -> list[Function]:
     """What the derivatives of a solution in the parameters are made of."""
+    if not differentiable(system):
+        return []
     names = names_of(system.model)
     taken = names.order, names.conjugates, names.rates
     rows = Matrix(_rows(explicit_slopes(system)), ("d/dalpha", "d/dlambda_k", "d/dlambda_v"))
@@ -297,6 +324,71 @@ def stability_function(model: Model) -> Function:
     return _of_prior(model, function)[0]
 
 
+def label_functions(system: SaddleSystem) -> list[Function]:
+    """The law of a label that is no Gaussian field, branch by branch."""
+    told, star = system.label, system.model.values.teacher
+    taken = told.branches[:1] if told.mirrored else told.branches
+    named = {star: X, LABEL_NOISE: sp.Symbol("xi", real=True)}
+    if told.kind == "threshold":
+        sides = [line(b.chance.args[0], star) for b in taken]
+        return [Function(declared("label_lines"), (), (), Matrix(tuple((*side, sp.S.One) for side in sides if side)))]
+    if told.kind == "lines":
+        lines = [(line(b.value, star), b.chance) for b in taken]
+        return [Function(declared("label_lines"), (), (), Matrix(tuple((*at, p) for at, p in lines if at)))]
+    if told.kind == "chances":
+        chances = tuple(log_of(b.chance).xreplace(named) for b in taken)
+        return [Function(declared("label_chances"), (), (), chances, shaped_like="x")]
+    if told.kind == "sampled":
+        pairs = tuple(e.xreplace(named) for b in taken for e in (b.value, b.chance))
+        return [Function(declared("label_samples"), (), (), pairs)]
+    return []
+
+
+def log_of(chance: sp.Expr) -> sp.Expr:
+    """The logarithm of a chance, kept off that of zero; without underflow at all where it is a sigmoid."""
+    if isinstance(chance, sigmoid):
+        return -softplus(-chance.args[0])
+    return sp.log(sp.Max(chance, sp.Float("1e-300")))
+
+
+def tested(system: SaddleSystem) -> bool:
+    """Whether the loss of a fresh sequence is more than half its squared error."""
+    return not system.model.square or system.label.weighted
+
+
+def loss_functions(system: SaddleSystem) -> list[Function]:
+    """The loss itself, with two derivatives in the output where that is searched for."""
+    if not tested(system):
+        return []
+    loss = system.model.loss
+    smooth = bool(system.values.steps) and system.values.steps[0][0] == OUTPUT
+    bends = tuple(sp.diff(loss, F, k) for k in (1, 2)) if smooth else (sp.S.Zero, sp.S.Zero)
+    return [Function(declared("loss_terms"), (), (), (loss, *bends), shaped_like="f")]
+
+
+def exact_risk(system: SaddleSystem) -> bool:
+    """Whether the risk is known from all overlaps; without scores, where those of the teacher are Gaussian."""
+    return not system.label.weighted and (system.model.has_scores or system.task.gaussian)
+
+
+def risk_functions(system: SaddleSystem) -> list[Function]:
+    """The risk of a fixed estimator; where the label is no field, or there are no scores, that on the manifold."""
+    if exact_risk(system):
+        risk = population_risk(system.task, system.model.with_scores())
+        return population_functions(risk, system.location.weighted)
+    found_risk = manifold_risk(system.model)
+    names = tuple(s.name for s in found_risk.moments)
+    found = [
+        Function(declared("risk_on_manifold", *names), (), (), found_risk.on_manifold),
+        Function(declared("noise_risk", *names), (), (), found_risk.noise_risk),
+        Function(declared("best_value_overlap", *names), (), (), found_risk.best_value_overlap),
+    ]
+    if not system.model.has_scores:
+        return found
+    mean, *variances = score_law(system.task, system.model, system.location.weighted)
+    return [*found, Function(declared("score_law"), (), (), (mean, *variances))]
+
+
 def population_functions(risk: PopulationRisk, weighted: bool) -> list[Function]:
     """The risk of a fixed estimator, on the manifold and from all its overlaps; the law of scores without a weight."""
     base = sp.S.Zero, risk.idle_score_variance, risk.idle_score_variance
@@ -322,24 +414,24 @@ def _overlap_risk(risk: PopulationRisk) -> Function:
     )
     total = sp.Symbol("risk", real=True)
     sums = Assignment(BIAS_IDLE, OverTokens(sp.S.Zero, bias)), Assignment(total, OverTokens(hidden, idle))
-    return Function(declared("overlap_risk_terms", not risk.gaussian), (overlaps, *tokens), sums, total)
+    stars_taken = () if risk.gaussian else ("stars",)
+    return Function(declared("overlap_risk_terms", *stars_taken), (overlaps, *tokens), sums, total)
 
 
-def parameters_of(system: SaddleSystem) -> tuple[dict[sp.Symbol, sp.Symbol], Unpacked]:
+def parameters_of(system: ActivationSystem) -> tuple[dict[sp.Symbol, sp.Symbol], Unpacked]:
     """The user's parameters by the names that they have in the module, and these as entries of `params`."""
     named = {sp.Symbol(p, real=True): parameter_symbol(p) for p in system.activation.parameters}
     return named, Unpacked("params", tuple(named.values()))
 
 
-def row_sum(system: SaddleSystem, tokens: int) -> Function:
+def row_sum(system: ActivationSystem, tokens: int, total: sp.Expr | None) -> Function:
     """sum_l sigma_l where it does not depend on the scores."""
     named, params = parameters_of(system)
-    total = system.properties.row_sum
     value = None if total is None else total.xreplace({L: sp.Integer(tokens), **named})
     return Function(declared("row_sum"), (params,), (), value)
 
 
-def kinks(system: SaddleSystem) -> Function:
+def kinks(system: ActivationSystem) -> Function:
     """The scores at which sigma has a kink."""
     named, params = parameters_of(system)
     points = tuple(p.xreplace(named) for p in kink_points(system.activation))

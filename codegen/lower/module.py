@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
 
-import sympy as sp
-
-from replicode.codegen.ir import IR_VERSION, LengthIR, Level, ModuleIR, Provenance
-from replicode.codegen.link import parts_text
+from replicode.codegen.ir import LengthIR, Level, ModuleIR, Provenance
 from replicode.codegen.lower import equations
 from replicode.codegen.lower.kernels import lower
+from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
 from replicode.codegen.pair import expansion_program
 from replicode.codegen.unrolled import UNROLLED_TOKENS
 from replicode.theory.derive.curvature import derivable, derive_curvature
-from replicode.theory.derive.population import population_risk
+from replicode.theory.derive.label import LabelLaw
+from replicode.theory.derive.location import Location
 from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.language.nodes import X
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import Model
 
-EMITTER_VERSION = "0.5"
 EXPANSION = "expansion"
 PRIOR_SEAMS = ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")
-PUBLIC = ("METADATA", "Solution", "free_energy", "jacobian", "population_risk", "residual", "risk_of_overlaps", "solve")
+PUBLIC = (
+    *("METADATA", "Solution", "free_coordinates", "free_energy", "jacobian", "linearised_map", "population_risk"),
+    *("residual", "risk_of_overlaps", "solve"),
+)
 LEVEL = Level(
     parts=(
-        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "fields", "prox", "prior"),
-        *("channel", "proxfree", "rows", "onsets", "folds", "gaps", "mixture", "population", "hessian"),
-        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "solver", "energy", "jacobian", "kinks"),
-        *("options", "script"),
+        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label", "loss", "fields"),
+        *(
+            "prox",
+            "prior",
+            "channel",
+            "proxfree",
+            "rows",
+            "onsets",
+            "folds",
+            "gaps",
+            "mixture",
+            "population",
+            "hessian",
+        ),
+        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "following", "solver", "energy", "jacobian"),
+        *("kinks", "values", "tested", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -48,25 +61,30 @@ A fold is where the map from prox points to fields turns back: there the prox ju
 )
 
 
+def _without(level: Level, *names: str) -> Level:
+    """The level without some of its public names."""
+    kept = [tuple(n for n in of if n not in names) for of in (level.public, level.entries)]
+    return replace(level, public=kept[0], entries=kept[1])
+
+
 def lower_module(system: SaddleSystem) -> ModuleIR:
     """Everything that is emitted for a derived system."""
     if system.lengths is None:
         raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
-    if not system.activation.expr.has(X):
-        raise Refusal(f"{system.activation.text} does not depend on the scores: there is no k to solve for")
     lengths = tuple(lower_length(system, tokens, weight) for tokens, weight in _shares(system.lengths))
     moments = equations.channel_moments(system)
     signature = system_signature(system)
-    operations = {f"{k.name}{n.suffix}": k.operations() for n in lengths for k in n.kernels}
     return ModuleIR(
-        level=LEVEL,
-        provenance=_provenance(system, signature, operations),
+        level=LEVEL if equations.differentiable(system) else _without(LEVEL, "free_coordinates", "linearised_map"),
+        provenance=_provenance(system, signature, lengths),
         parameters=system.activation.parameters,
         constants=_constants(system, signature, len(moments.moments)),
         lengths=lengths,
         moments=tuple(moments.moments.values()),
         functions=(
             *equations.location_functions(system.location),
+            *equations.label_functions(system),
+            *equations.loss_functions(system),
             *equations.laws(system),
             equations.channel_rates(system),
             *equations.moment_functions(system, moments),
@@ -75,7 +93,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
             *equations.curvature_functions(derive_curvature(system), system.model),
             *equations.sensitivity_functions(system),
             equations.stability_function(system.model),
-            *equations.population_functions(population_risk(system.task, system.model), system.location.weighted),
+            *equations.risk_functions(system),
             *([] if system.properties.smooth else [equations.kinks(system)]),
         ),
         choices=choices(system, system.lengths),
@@ -98,107 +116,149 @@ def lower_length(system: SaddleSystem, tokens: int, share: float = 1.0) -> Lengt
         first=first,
         kernels=kernels,
         expansion=expansion_program(system, whole, tokens, first) if tokens <= UNROLLED_TOKENS else None,
-        row_sum=equations.row_sum(system, tokens),
+        row_sum=equations.row_sum(system, tokens, system.balance),
     )
 
 
 def system_signature(system: SaddleSystem) -> str:
     """Hash of the canonical expressions, IR version, options and run-time source; names do not enter."""
-    parts = [
-        sp.srepr(system.activation.expr),
-        repr(sorted(system.activation.values.items())),
-        sp.srepr(system.task.log_weight),
-        repr(system.lengths),
-        system.model.key,
-        f"{IR_VERSION} {EMITTER_VERSION} {sp.__version__}",
-        parts_text(LEVEL.parts),
-    ]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return signature_of(system, "rs", LEVEL.parts)
 
 
-def _provenance(system: SaddleSystem, signature: str, operations: dict[str, int]) -> Provenance:
-    return Provenance(
-        title=f"Replica theory of {system.activation.name} attention",
-        about={
-            "activation": system.activation.text,
-            "task": f"log-weight {system.task.text}",
-            "tokens": str(system.lengths),
-        },
-        signature=signature,
-        operations=operations,
-        equations={
-            "Free energy, with EM the average of the Moreau envelope M": (str(system.free_energy),),
-            "Saddle-point equations": tuple(f"{name} = {expr}" for name, expr in system.equations().items()),
-        },
-    )
+def _provenance(system: SaddleSystem, signature: str, lengths: Sequence[LengthIR]) -> Provenance:
+    shown = {
+        "Free energy, with EM the average of the Moreau envelope M": (str(system.free_energy),),
+        "Saddle-point equations": tuple(f"{name} = {expr}" for name, expr in system.equations().items()),
+    }
+    return provenance_of(system, "Replica theory", signature, lengths, shown)
 
 
 def _constants(system: SaddleSystem, signature: str, moments: int) -> dict[str, object]:
-    found, parameters = system.properties, system.activation.parameters
-    metadata = {
-        "activation": system.activation.text,
-        "name": system.activation.name,
-        "task": system.task.text,
-        "tokens": str(system.lengths) if system.tokens is None else system.tokens,
-        "parameters": list(parameters),
-        "signature": signature,
-        "versions": {"emitter": EMITTER_VERSION, "ir": IR_VERSION, "sympy": sp.__version__},
-        "options": {"loss": str(system.model.loss), "penalty": str(system.model.penalty), **_structure(system.model)},
-    }
     return {
-        "METADATA": metadata,
-        "PARAMETERS": parameters,
-        "DEFAULTS": {name: float(value) for name, value in sorted(system.activation.values.items())},
-        "SHIFT_INVARIANT": bool(found.shift_invariant),
-        "ELEMENTWISE": bool(found.elementwise),
+        **constants_of(system, "rs", signature),
         "EVEN_LOSS": system.even,
         "MOMENTS": moments,
         "LOCATION": system.location.kind,
+        **label_constants(system.label),
         "HARD_LIMIT": system.location.hard,
         **places(system.model),
     }
 
 
-def _structure(model: Model) -> dict[str, str]:
-    """What the options say of the tokens where they are not isotropic."""
-    return {"covariance": str(model.covariance), "spectrum": "an argument of solve"} if model.structured else {}
-
-
 def places(model: Model) -> dict[str, object]:
     """Names of the order parameters, and where those of the scores and of the values stand."""
-    if (names := (model.scores.name, model.values.name)) != ("k", "v"):
+    blocks = (*([model.scores] if model.has_scores else []), model.values)
+    if (names := [b.name for b in blocks]) not in (["k", "v"], ["v"]):
         raise Refusal(f"blocks {', '.join(names)}: those of a generated module are called k (scores) and v (values)")
-    symbols = [s for b in (model.scores, model.values) for s in (b.m, b.q, b.V)]
+    symbols = [s for b in blocks for s in (b.m, b.q, b.V)]
+    symbols += [model.scores.Vh] if model.has_scores else []
     return {
         "ORDER_NAMES": tuple(s.name for s in model.order_parameters),
         "CONJUGATE_NAMES": tuple(s.name for s in model.conjugates),
-        **{s.name.upper(): model.index(s) for s in (*symbols, model.scores.Vh)},
+        **{s.name.upper(): model.index(s) for s in symbols},
+    }
+
+
+def label_constants(told: LabelLaw) -> dict[str, object]:
+    """What a label that is no field has: its own normals, its values, its branches, and how often each is taken."""
+    if not told.weighted:
+        return {}
+    normals = {"threshold": 0, "chances": 0, "lines": 1, "sampled": 2}
+    return {
+        "LABEL_NORMALS": normals[told.kind],
+        "LABEL_VALUES": tuple(map(float, told.values or ())),
+        "LABEL_BRANCHES": 1 if told.mirrored else len(told.branches),
+        "LABEL_COPIES": 2.0 if told.mirrored else 1.0,
+    }
+
+
+def averaging_choices(place: Location, smooth: bool) -> dict[str, str]:
+    """What stands at the seams of the population averages: nodes for the activation, and the location's weight."""
+    sampled = "limited_location" if place.hard else "sampled_location"
+    locations = {"gaussian": "None", "own": "own_location", "ranked": "ranked_location", "normalised": sampled}
+    return {
+        "averages_of_length": "_doubled_averages" if smooth else "panel_averages",
+        "risk_of_length": "_weighted_risk" if place.weighted else "_gaussian_risk",
+        "location_at": locations[place.kind],
+        "teacher_weight": "own_teacher" if place.kind == "own" else "softmax_teacher",
     }
 
 
 def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
     """What stands at each seam of the run-time: only what a system needs is linked."""
-    kind, smooth = system.location.kind, bool(system.properties.smooth)
-    scores = [n - bool(system.properties.shift_invariant) for n in lengths.tokens]
-    rows = 1 in scores and kind != "normalised"
     several = len(lengths.tokens) > 1
-    sampled = "limited_location" if system.location.hard else "sampled_location"
-    locations = {"gaussian": "None", "own": "own_location", "ranked": "ranked_location", "normalised": sampled}
-    second = "derived_second" if derivable(system) else "differenced_second"
-    state, averages = ("folded_state" if rows and max(scores) == 1 else "smooth_state"), "smooth_averages"
-    routes = [state, "folded_averages" if rows else averages, second, "coarse_prox", "smooth_branch"]
-    if not smooth:
-        routes = ["kinked_state", "kinked_averages", second, "kinked_coarse", "coarse_branch"]
-    return {
-        "ROUTES": f"Routes({', '.join(routes)})",
-        "derived_rates": "second_rates" if derivable(system) else "no_second_rates",
-        "linearised": "derived_or_differenced" if derivable(system) else "differenced",
-        "averages_of_length": "_doubled_averages" if smooth else "panel_averages",
-        "risk_of_length": "_weighted_risk" if system.location.weighted else "_gaussian_risk",
-        "location_at": locations[kind],
-        "teacher_weight": "own_teacher" if kind == "own" else "softmax_teacher",
+    shared = {
         "mixed": "mixture" if several else "alone",
         "mixed_ladder": "mixture_ladder" if several else "alone",
         "parts_of": "mixture_parts" if several else "one_part",
+        **_label_choices(system),
         **({name: f"spectral_{name}" for name in PRIOR_SEAMS} if system.model.structured else {}),
+        **({} if equations.differentiable(system) else {"slopes_of": "no_slopes"}),
+        **({} if system.values.convex else {"interval": "scanned_interval"}),
+    }
+    if equations.tested(system):
+        shared |= {"tested": "tested_scores" if system.model.has_scores else "tested_values"}
+    return shared | (_score_choices(system, lengths) if system.model.has_scores else _value_choices(system))
+
+
+def _value_choices(system: SaddleSystem) -> dict[str, str]:
+    """Those of a system without scores."""
+    model = system.model
+    exists = "interpolating" if model.translated else "separating" if model.margin else "any_values"
+    routes = ["value_state", "value_averages", "differenced_second", "coarse_values", "coarse_branch"]
+    return {
+        "ROUTES": f"Routes({', '.join(routes)})",
+        "linearised": "differenced",
+        "averages_of_length": "constant_averages",
+        "risk_of_length": "_gaussian_risk" if equations.exact_risk(system) else "manifold_risk",
+        "risk_at": "value_risk",
+        "dimensions_of": "value_nodes",
+        "_start": "value_start",
+        "stability_of": "convex_stability",
+        "admitted": exists,
+    }
+
+
+def _label_choices(system: SaddleSystem) -> dict[str, str]:
+    """How the label is told from the fields."""
+    if not system.label.weighted:
+        return {}
+    kinds = {
+        "threshold": "threshold_label",
+        "chances": "chance_label",
+        "lines": "line_label",
+        "sampled": "sampled_label",
+    }
+    several = len(system.label.branches) > 1 and not system.label.mirrored
+    return {
+        "label_at": kinds[system.label.kind],
+        "label_moments": "told_moments",
+        "value_dimensions": "told_dimensions",
+        "value_covariance": "without_label",
+        "branched": "branches" if several else "unbranched",
+        "missed_labels": "missed_by_chance" if system.label.kind == "chances" else "missed_on_sides",
+    }
+
+
+def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
+    kind, smooth = system.location.kind, bool(system.properties.smooth)
+    scores = [n - bool(system.properties.shift_invariant) for n in lengths.tokens]
+    plain = system.values.smooth and not system.label.weighted and system.model.square
+    rows = 1 in scores and kind != "normalised" and plain
+    second = "derived_second" if derivable(system) else "differenced_second"
+    state, averages = ("folded_state" if rows and max(scores) == 1 else "smooth_state"), "smooth_averages"
+    routes = [state, "folded_averages" if rows else averages, second, "coarse_prox", "smooth_branch"]
+    if not system.values.smooth:
+        routes = ["prox_state", "prox_averages", second, "coarse_prox", "coarse_branch"]
+    if not smooth:
+        if not plain:
+            raise Refusal(f"{system.activation.text} has kinks: they are resolved for a square loss on Gaussian labels")
+        routes = ["kinked_state", "kinked_averages", second, "kinked_coarse", "coarse_branch"]
+    return {
+        "ROUTES": f"Routes({', '.join(routes)})",
+        "followed_on": "prox_free_nodes" if smooth else "no_nodes",
+        "derived_rates": "second_rates" if derivable(system) else "no_second_rates",
+        "linearised": "derived_or_differenced" if derivable(system) else "differenced",
+        **averaging_choices(system.location, smooth),
+        **({"risk_of_length": "manifold_risk"} if system.label.weighted else {}),
     }

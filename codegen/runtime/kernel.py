@@ -4,7 +4,9 @@ Arrays have the tokens along axis 0 and the samples along axis 1; the hidden tok
 the order parameters, named by ORDER_NAMES, in which M_K is the place of m_k and so on; `conjugates` is that of the
 conjugates. What stands here is the theory of nothing at all: fields of unit variance, no loss and no rates. Signatures
 are those of the derived functions, except that the slopes of the location's weight, where it has one, are a last
-argument `s_chi`, and the means over the coordinates of structured tokens a last argument `traces`.
+argument `s_chi`, and those of the label's law, where it is no Gaussian field, one more, `s_z`. Where it is none, the
+moments of the label are last arguments too. The means over the coordinates of structured tokens are a last argument
+`traces`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ ELEMENTWISE: bool = False
 EVEN_LOSS: bool = True
 MOMENTS: int = 0
 LOCATION: str = "gaussian"
+LABEL_NORMALS: int = 0
+LABEL_VALUES: tuple[float, ...] = ()
+LABEL_BRANCHES: int = 1
+LABEL_COPIES: float = 1.0
 HARD_LIMIT: int = 0
 ORDER_NAMES: tuple[str, ...] = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
 CONJUGATE_NAMES: tuple[str, ...] = ("mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")
@@ -31,22 +37,26 @@ M_K, Q_K, V_K, M_V, Q_V, V_V = (ORDER_NAMES.index(name) for name in ("m_k", "q_k
 VH_K: int = CONJUGATE_NAMES.index("Vh_k")
 
 
+NOT_DERIVED: Any = None
+
+
 class LengthKernels(NamedTuple):
     """The kernels of sequences of `tokens` tokens, which `share` of all sequences have.
 
-    `newton` and `node_sums` are compiled loops for those of `prox` and of the prox-free averages, where there are any.
+    A level derives those that it needs. `newton` and `node_sums` are compiled loops for those of `prox` and of the
+    prox-free averages, where there are any.
     """
 
     tokens: int
     share: float
     row_sum: Callable[[Array], float | None]
     sigma: Callable[[Array, Array], Array]
-    pullback: Callable[[Array, Array, Array], Array]
-    loss: Callable[[Array, Array, Array, float, Array], Array]
-    gradient: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array, Array, Array]]
-    hessian: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
-    expansion: Callable[[Array, Array, Array, float, Array], tuple[Any, ...]]
-    curvatures: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
+    pullback: Callable[[Array, Array, Array], Array] = NOT_DERIVED
+    loss: Callable[[Array, Array, Array, float, Array], Array] = NOT_DERIVED
+    gradient: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array, Array, Array]] = NOT_DERIVED
+    hessian: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]] = NOT_DERIVED
+    expansion: Callable[[Array, Array, Array, float, Array], tuple[Any, ...]] = NOT_DERIVED
+    curvatures: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]] = NOT_DERIVED
     newton: Callable[..., int] | None = None
     node_sums: Callable[..., Array] | None = None
 
@@ -111,6 +121,29 @@ def ranking_slope(nu: float) -> float:
     return 0.0
 
 
+def label_lines(noise: float) -> Array:
+    """A label on lines: of each branch the a, b, c of a z* + b + c noise, and its chance.
+
+    Of a label that takes few values: of each value the a, b, c of what is positive where the label has it.
+    """
+    return np.array([[1.0, 0.0, noise, 1.0]])
+
+
+def label_chances(x: Array, noise: float) -> tuple[Array, ...]:
+    """The logarithms of the chances of each value of the label at z* = x."""
+    return (np.zeros_like(x),)
+
+
+def label_samples(x: Array, xi: Array, noise: float) -> tuple[Array, ...]:
+    """The label at z* = x and its noise xi, and the chance of it, branch by branch."""
+    return x, np.ones_like(x)
+
+
+def loss_terms(y: Array, f: Array) -> tuple[Array, ...]:
+    """The loss itself and its first two derivatives in the output f."""
+    return np.zeros_like(f), np.zeros_like(f), np.zeros_like(f)
+
+
 def hidden_law(order: Array, nu: float, noise: float) -> tuple[Array, Array]:
     """Mean and covariance of (w_chi, w_z, y) at the hidden token."""
     return np.zeros(3), np.eye(3)
@@ -122,7 +155,7 @@ def idle_law(order: Array, nu: float = 0.0, noise: float = 0.0) -> tuple[Array, 
 
 
 def channel_rates(
-    order: Array, nu: float, noise: float, w_chi: Array, w_z: Array, y: Array, g_chi: Array, g_z: Array, *s_chi: Array
+    order: Array, nu: float, noise: float, w_chi: Array, w_z: Array, y: Array, g_chi: Array, g_z: Array, *slopes: Array
 ) -> tuple[Array | float, ...]:
     """Integrands of dE[M]/d(order parameters), by Price and Stein."""
     return tuple(np.zeros_like(order))
@@ -135,7 +168,7 @@ def channel_moments(
     y: Array,
     g_chi: Sequence[Array],
     g_z: Sequence[Array],
-    *s_chi: Array,
+    *slopes: Array,
 ) -> Array:
     """Weighted sums of products of the fields, given as rows; d_chi is w_chi less its mean."""
     return np.zeros(MOMENTS)
@@ -233,7 +266,7 @@ def stability_matrix(order: Array, alpha: float, squares: Array, *traces: Array)
     return np.zeros((2, 2))
 
 
-def risk_on_manifold(m_v: float, q_v: float, noise: float, A: float, B: float) -> float:
+def risk_on_manifold(m_v: float, q_v: float, noise: float, A: float, B: float, *moments: float) -> float:
     """Population risk in A = E sigma_eps and B = E sum sigma^2."""
     return 0.0
 
@@ -243,7 +276,7 @@ def risk_slopes_on_manifold(m_v: float, q_v: float, noise: float, A: float, B: f
     return np.zeros(5)
 
 
-def noise_risk(noise: float) -> float:
+def noise_risk(noise: float, *moments: float) -> float:
     """The part of the risk that is the label's own noise."""
     return 0.0
 
@@ -253,7 +286,7 @@ def noise_risk_slope(noise: float) -> float:
     return 0.0
 
 
-def best_value_overlap(A: float, B: float) -> float:
+def best_value_overlap(A: float, B: float, *moments: float) -> float:
     """The m_v of the best v = m_v v*."""
     return 0.0
 

@@ -15,8 +15,9 @@ import numpy as np
 from scipy import special
 
 from replicode.codegen.runtime.channel import Averages, Channel, Ensemble
-from replicode.codegen.runtime.fixedpoint import REPORTED, SCALES
+from replicode.codegen.runtime.fixedpoint import REPORTED, SCALES, Evaluation
 from replicode.codegen.runtime.hessian import second_rates
+from replicode.codegen.runtime.inputs import OutOfReach
 from replicode.codegen.runtime.kernel import (
     ORDER_NAMES,
     PARAMETERS,
@@ -160,18 +161,17 @@ class _Explicit(NamedTuple):
     error: Array
 
 
-def _explicit_in_problem(state: _State, problem: Problem) -> dict[str, _Explicit]:
+def _explicit_in_problem(last: Evaluation, problem: Problem) -> dict[str, _Explicit]:
     """In alpha and the lambdas: derived."""
-    last = state.last
     rows = slopes_at(last.order, last.conjugates, problem, last.averages.envelope, last.averages.rates)
     return {n: _Explicit(row[1:], float(row[0]), 0.0, np.zeros(row.size - 1)) for n, row in zip(STRENGTHS, rows)}
 
 
 def _explicit_in_setting(
-    channel: Channel, state: _State, request: _Request, steps: Mapping[str, float], wide: bool
+    channel: Channel, last: Evaluation, problem: Problem, steps: Mapping[str, float], wide: bool
 ) -> dict[str, _Explicit]:
     """In what the averages depend on: by differences on the same nodes; f and grad f are linear in E[M] and rates."""
-    order, conjugates, problem = state.last.order, state.last.conjugates, request.problem
+    order, conjugates = last.order, last.conjugates
     zero = np.zeros(RATES)
     base = gradient_at(order, conjugates, problem, zero)
     energy = value_at(order, conjugates, problem, 1.0) - value_at(order, conjugates, problem, 0.0)
@@ -229,7 +229,7 @@ def _on_channel(
     wide = isinstance(channel, Ensemble) or state.searched
     second = rate_slopes(channel, state.last.order, WIDE_STEPS if wide else CLOSE_STEP)
     last, problem = state.last, request.problem
-    explicit = _explicit_in_problem(state, problem) | _explicit_in_setting(channel, state, request, steps, wide)
+    explicit = _explicit_in_problem(last, problem) | _explicit_in_setting(channel, last, problem, steps, wide)
     hessian = hessian_at(last.order, last.conjugates, problem, second.value)
     inverse = np.linalg.inv(hessian) if np.isfinite(hessian).all() else np.full(hessian.shape, np.nan)
     loss = train_loss_slopes(last.order, last.averages.rates, second.value)
@@ -274,6 +274,14 @@ def sensitivities(state: _State, request: _Request, wanted: Sequence[str] = ALL_
         errors[name] = dict(zip(QUANTITIES, map(float, np.nan_to_num(error, nan=np.inf)), strict=True))
     how = {n: DERIVED if n in STRENGTHS else DIFFERENCED for n in values}
     return Sensitivities(values, errors, how)
+
+
+def no_slopes(state: _State, request: _Request, wanted: Sequence[str] = ALL_PARAMETERS) -> Sensitivities | None:
+    """Of labels that are no fields, and of regression, there are none."""
+    raise OutOfReach("derivatives: they are there for attention on labels that are Gaussian given the teacher's value")
+
+
+slopes_of: Callable[[_State, _Request, Sequence[str]], Sensitivities | None] = sensitivities
 
 
 def _member_spread(table: Array) -> Array:

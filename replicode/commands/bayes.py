@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from replicode.commands import options
-from replicode.commands.verb import Verb, finish, show
-from replicode.theory.errors import InputError
+from replicode.commands.verb import Verb, finish, progress, show
+from replicode.spectrum import NO_BAYES
+from replicode.theory.errors import InputError, Refusal
 
 
 @click.command("bayes", cls=Verb)
@@ -18,9 +19,12 @@ from replicode.theory.errors import InputError
 @click.option("--alpha", required=True, help="Samples per dimension, or a range LO:HI to look for thresholds in.")
 @options.noise
 @options.digits
+@options.spectrum
 @click.option("-o", "--output", default=None, help="With a range: the file to draw both branches to.")
 def command(alpha: str, output: str | None, **arguments: Any) -> None:
     """The Bayes-optimal test risk at finite samples, with its branches; over a range of alpha, its thresholds."""
+    if (arguments.pop("spectrum"), arguments.pop("teacher")) != (None, None):
+        raise Refusal(NO_BAYES)
     if ":" in alpha:
         _over_range(options.ends("alpha", alpha), output, options.given(arguments))
         return
@@ -32,6 +36,20 @@ def command(alpha: str, output: str | None, **arguments: Any) -> None:
     show(found)
 
 
+def _followed(ends: tuple[float, float], arguments: dict[str, Any]) -> dict[str, Any] | None:
+    """The spinodals and transitions of the branch followed through its folds; without noise it has no end."""
+    from replicode.bayes_follow import bayes_branch
+
+    if not arguments.get("noise"):
+        return None
+    known = {name: arguments[name] for name in ("task", "tokens", "nu", "noise") if name in arguments}
+    found = bayes_branch(**known, low=ends[0], high=ends[1], told=progress)
+    return {n: list(getattr(found, n)) for n in ("spinodals", "transitions")} | {
+        "errors": {n: list(e) for n, e in found.errors.items()},
+        "complete": found.complete,
+    }
+
+
 def _over_range(ends: tuple[float, float], output: str | None, arguments: dict[str, Any]) -> None:
     """Branches on a grid of the range, the thresholds in it, and a figure of both when asked for."""
     from replicode.bayes_phase import RANGE_POINTS, bayes_branches, figure, thresholds
@@ -41,6 +59,7 @@ def _over_range(ends: tuple[float, float], output: str | None, arguments: dict[s
     marks = thresholds(**arguments, low=ends[0], high=ends[1])
     step = (ends[1] - ends[0]) / (RANGE_POINTS - 1)
     found = bayes_branches(**arguments, alphas=[ends[0] + step * i for i in range(RANGE_POINTS)])
+    followed = _followed(ends, arguments)
     drawn = None if target is None else figure(found, marks, target)
-    summary = {"thresholds": marks.as_dict(), "figure": drawn}
+    summary = {"thresholds": marks.as_dict(), "followed": followed, "figure": drawn}
     finish(found.as_dict() | summary, shown=summary)

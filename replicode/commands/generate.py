@@ -13,7 +13,10 @@ from replicode.theory.errors import InputError, Refusal
 @options.any_activation
 @options.task
 @options.tokens
-@click.option("--level", default="rs", show_default=True, help="rs, 1rsb, dynamics, or bayes: no activation.")
+@options.learned
+@click.option(
+    "--level", default="rs", show_default=True, help="rs, 1rsb, population, dynamics, or bayes: no activation."
+)
 @click.option("-o", "--output", required=True, help="The file to write.")
 @options.spectrum
 @options.param
@@ -26,8 +29,10 @@ def command(
     parameters: dict[str, float],
     spectrum: str | None,
     teacher: str | None,
+    loss: str,
+    labels: str,
 ) -> None:
-    """Write a standalone NumPy solver for an activation or its training, or for the Bayes-optimal level of a task."""
+    """Write a standalone NumPy solver for an activation at some level, or for the Bayes-optimal level of a task."""
     from replicode.codegen.writing import checked_file, is_standard_output, write
 
     target = checked_file(output)
@@ -36,6 +41,7 @@ def command(
         raise InputError("output", output, "a file: with --json standard output is for the JSON object")
     from replicode.asked import asked
     from replicode.codegen.compiler import generate
+    from replicode.learned import learned, named
     from replicode.spectrum import NO_BAYES, structured, token_spectrum
     from replicode.theory.derive.bayes import BayesSystem
     from replicode.theory.lengths import lengths
@@ -44,9 +50,11 @@ def command(
     law, data = lengths(tokens), token_spectrum(spectrum, teacher)
     if data is not None and level == "bayes":
         raise Refusal(NO_BAYES)
-    system = derive(activation, task, law, structured(None, data), parameters=parameters, level=level)
+    model = structured(learned(None, loss, labels), data)
+    system = derive(activation, task, law, model, parameters=parameters, level=level)
     trained = None if isinstance(system, BayesSystem) else system.activation
     of = activation if trained else None
+    question = named(loss, labels) | (data.question() if data else {})
     module = generate(system)
     write(target, module.source)
     if printed:
@@ -59,6 +67,6 @@ def command(
             "task": system.task.text,
             "tokens": law.fixed or str(law),
             "operations": dict(module.operations),
-            "asked": asked(of, task, law, parameters, level=level, output=output, **(data.question() if data else {})),
+            "asked": asked(of, task, law, parameters, model, level=level, output=output, **question),
         }
     )

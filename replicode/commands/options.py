@@ -60,6 +60,14 @@ def _whole_number(name: str, text: str) -> int:
         raise InputError(name, text, "a whole number") from None
 
 
+def named(option: str, text: str, allowed: str) -> tuple[str, str]:
+    """The two sides of NAME=VALUE."""
+    name, sign, value = text.partition("=")
+    if not (name.strip() and sign and value.strip()):
+        raise InputError(option, text, allowed)
+    return name.strip(), value.strip()
+
+
 def _parameters(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
     values: dict[str, float] = {}
     for text in texts:
@@ -98,14 +106,32 @@ tokens = click.option("--tokens", required=True, help="Number of tokens, or a di
 any_tokens = click.option("--tokens", default=None, help="Number of tokens, or a distribution; symbolic when left out.")
 param = click.option("--param", "parameters", multiple=True, callback=_parameters, metavar="NAME=NUMBER")
 nu = real("--nu", "nu", required=True, help="Signal strength; inf where the limit exists.")
+any_nu = real("--nu", "nu", default=None, help="Signal strength; inf where the limit exists; needed for any scores.")
 noise = real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
-physics = together(
+points = together(
     real("--alpha", "alpha", required=True, help="Samples per dimension."),
-    nu,
+    any_nu,
     noise,
     real("--lambda-k", "lambda_k", default="1", show_default=True),
     real("--lambda-v", "lambda_v", default="1", show_default=True),
+)
+physics = together(
+    points,
     click.option("--init", default="informed", show_default=True, help="informed or random."),
+)
+learned = together(
+    click.option(
+        "--loss",
+        default="quadratic",
+        show_default=True,
+        help="quadratic, absolute, huber:DELTA, logistic, hinge, or an expression in y and f.",
+    ),
+    click.option(
+        "--labels",
+        default="gaussian",
+        show_default=True,
+        help="gaussian, sign, logit:GAMMA, probit:GAMMA, magnitude, outliers:P:SIZE, or an expression in z and xi.",
+    ),
 )
 digits = whole(
     "--digits",

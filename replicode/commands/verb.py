@@ -53,6 +53,16 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def progress(text: str) -> None:
+    """Progress of a long command, on standard error: one line that is written over where that is a terminal."""
+    import sys
+
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+    else:
+        click.echo(text, err=True)
+
+
 def finish(
     result: Mapping[str, Any],
     warnings: Sequence[str] = (),

@@ -10,7 +10,9 @@ from replicode.arguments import one_of
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import activation_content, model_content, task_content
-from replicode.kinds import ActivationLike, BayesSystem, DynamicsSystem, Model, SaddleSystem, StepSystem, Task
+from replicode.kinds import ActivationLike, Model, SaddleSystem, System, Task
+from replicode.learned import LABELS, LOSS, learned
+from replicode.learned import named as texts
 from replicode.spectrum import NO_BAYES, SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import budget
 from replicode.theory.errors import InputError, Refusal
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from replicode.present import Derivation
 
 LEVELS = ("rs", "population", "bayes", "stability", "1rsb", "dynamics")
-GENERATED = ("rs", "bayes", "1rsb", "dynamics")
+GENERATED = ("rs", "population", "bayes", "1rsb", "dynamics")
 
 
 @overload
@@ -33,6 +35,8 @@ def derive(
     parameters: Mapping[str, float] | None = None,
     *,
     level: Literal["rs"] = "rs",
+    loss: str = LOSS,
+    labels: str = LABELS,
     **more: float,
 ) -> SaddleSystem: ...
 
@@ -46,8 +50,10 @@ def derive(
     parameters: Mapping[str, float] | None = None,
     *,
     level: str,
+    loss: str = LOSS,
+    labels: str = LABELS,
     **more: float,
-) -> SaddleSystem | BayesSystem | DynamicsSystem | StepSystem: ...
+) -> System: ...
 
 
 def derive(
@@ -58,14 +64,16 @@ def derive(
     parameters: Mapping[str, float] | None = None,
     *,
     level: str = "rs",
+    loss: str = LOSS,
+    labels: str = LABELS,
     **more: float,
-) -> SaddleSystem | BayesSystem | DynamicsSystem | StepSystem:
+) -> System:
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution.
 
     Level bayes is the Bayes-optimal system of the task, to which no activation matters; 1rsb is one step of replica
-    symmetry breaking; level dynamics has the equations of one-pass SGD.
+    symmetry breaking, population the risk with infinite data, dynamics the equations of one-pass SGD.
     """
-    law = None if tokens is None else lengths(tokens)
+    law, model = None if tokens is None else lengths(tokens), learned(model, loss, labels)
     if one_of("level", level, GENERATED) == "bayes":
         from replicode.theory.derive.bayes import derive_bayes
 
@@ -78,6 +86,10 @@ def derive(
         from replicode.theory.derive.dynamics import derive_dynamics
 
         return derive_dynamics(of, task, law, model)
+    if level == "population":
+        from replicode.theory.derive.population import derive_population
+
+        return derive_population(of, task, law, model)
     system = derive_system(of, task, law, model)
     if level == "rs":
         return system
@@ -99,6 +111,8 @@ def derivation_of(
     tokens: Tokens | None,
     level: str = "rs",
     parameters: Mapping[str, float] | None = None,
+    loss: str = LOSS,
+    labels: str = LABELS,
     spectrum: SpectrumLike | None = None,
     teacher: str | None = None,
 ) -> dict[str, Any]:
@@ -108,7 +122,7 @@ def derivation_of(
     """
     one_of("level", level, LEVELS)
     data = token_spectrum(spectrum, teacher)
-    model = structured(None, data)
+    model = structured(learned(None, loss, labels), data)
     if data is not None and level == "bayes":
         raise Refusal(NO_BAYES)
     law = None if tokens is None else lengths(tokens)
@@ -131,8 +145,8 @@ def derivation_of(
         content = () if of is None else (activation_content(of), sorted(given.items()))
         key = *content, task_content(task), repr(law), level, *model_content(model)
         found = cached("derive", key, build)
-        question = {} if data is None else data.question()
-        stamp = {"asked": asked(of, task, law, given, level=level, **question), "version": __version__}
+        more = texts(loss, labels) | ({} if data is None else data.question())
+        stamp = {"asked": asked(of, task, law, given, model, level=level, **more), "version": __version__}
     return found | {"json": found["json"] | stamp}
 
 
@@ -155,9 +169,11 @@ def _derivation(
     from replicode.theory.language.activation import activation
 
     if of is None:
-        return present.bayes_derivation(derive_bayes(task, law))
+        return present.bayes_derivation(derive_bayes(task, law, model))
     act = activation(of, given)
     if level == "population":
+        if model is not None:
+            raise Refusal("level population: it is the squared error of Gaussian labels, whatever is trained on")
         return present.population_derivation(derive_population(act, task, law))
     if level == "dynamics":
         return present.dynamics_derivation(derive_dynamics(act, task, law, model))

@@ -95,8 +95,11 @@ def searched(over: str | Sequence[str], posed: Problem) -> tuple[str, ...]:
 class Search:
     """Trials of a problem in the coordinates of the search: logarithms of lambdas, parameters as they are."""
 
-    def __init__(self, posed: Problem, names: Sequence[str], tol: float | None, init: Start) -> None:
+    def __init__(
+        self, posed: Problem, names: Sequence[str], tol: float | None, init: Start, also: Sequence[str] = ()
+    ) -> None:
         self.posed, self.names, self.tol, self.init = posed, tuple(names), tol, init
+        self.also = tuple(also)  # parameters whose derivatives are wanted at the end
         self.logs = np.array([name in OVER for name in names])
         self.evaluations = 0
 
@@ -118,11 +121,12 @@ class Search:
     def solve(self, place: Array, checks: bool = False, slopes: bool = True) -> Any:
         """The solution at a place, from the last one."""
         self.evaluations += 1
-        wanted, here = self.names if slopes else False, self.posed.with_values(**self.values(place))
+        wanted = (*self.names, *(self.also if checks else ())) if slopes else False
+        here = self.posed.with_values(**self.values(place))
         tol = self.tol if checks else max(self.tol or 0.0, SEARCH_TOL)
-        found = here.solve(tol, self.init, wanted, checks)
+        found = here.solve(tol, self.init, wanted, checks, checks)
         if not found.converged and not isinstance(self.init, str):
-            found = here.solve(tol, "informed", wanted, checks)
+            found = here.solve(tol, "informed", wanted, checks, checks)
         if found.converged:
             self.init = found.order_parameters
         return found
@@ -144,9 +148,11 @@ class Search:
         return Trial(place, found.test_risk, slopes, found.error, errors, found)
 
 
-def best(posed: Problem, names: Sequence[str], tol: float | None, init: Start = "informed") -> dict[str, Any]:
-    """The fields of an Optimum."""
-    search = Search(posed, names, tol, init)
+def best(
+    posed: Problem, names: Sequence[str], tol: float | None, init: Start = "informed", also: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The fields of an Optimum; derivatives also in the parameters of `also`."""
+    search = Search(posed, names, tol, init, also)
     low, high = search.bounds()
     found = minimise(search.trial, search.place(), low, high, RESOLUTION, MOST_EVALUATIONS)
     place, unconstrained = found.best.place, None

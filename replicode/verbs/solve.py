@@ -12,6 +12,7 @@ from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import model_content, task_content
 from replicode.kinds import ActivationLike, Model, Task
+from replicode.learned import LABELS, LOSS, learned, named, signal
 from replicode.modules import call, module_for
 from replicode.results import Solution
 from replicode.spectrum import SpectrumLike, structured, token_spectrum
@@ -36,10 +37,12 @@ def solve(
     task: str | Task = "spiked",
     tokens: Tokens,
     alpha: float,
-    nu: float,
+    nu: float | None = None,
     noise: float = 0.0,
     lambda_k: float = 1.0,
     lambda_v: float = 1.0,
+    loss: str = LOSS,
+    labels: str = LABELS,
     digits: int | None = None,
     init: str = "informed",
     backend: str = "numpy",
@@ -59,14 +62,16 @@ def solve(
     `derivatives=True` adds those of every quantity in every parameter, with their errors.
     `rsb=1` solves one step of replica symmetry breaking beside it, 0 does not; left out, it is done quickly where
     replica symmetry is not stable and the step is at hand.
-    `model` says what is learned where that is not the default, a square loss on noisy values of the hidden token.
+    `loss` and `labels` are names or expressions; `model` says the same, and more, as an object. The default is a square
+    loss on noisy values of the hidden token. `nu` may be left out where the activation is a constant.
     With a `spectrum` the tokens are structured: power:A:D, a file, or an array of eigenvalues, with a `teacher`;
     the overlaps then are in the metric of the covariance, and there is no bayes_risk.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
     tolerance = None if digits is None else check_digits(digits, MOST_DIGITS)
     wanted, law = None if digits is None else int(digits), lengths(tokens)
-    at = point(alpha, nu, noise, lambda_k, lambda_v)
+    model = learned(model, loss, labels)
+    at = point(alpha, signal(act, nu), noise, lambda_k, lambda_v)
     options = {
         "digits": wanted,
         "init": one_of("init", init, INITS),
@@ -89,11 +94,11 @@ def solve(
     else:
         more_asked = {"derivatives": derivatives, **data}
         fields = call(module, "solve", **at, init=init, tol=tolerance, **more_asked, **values)._asdict()
-    question = {} if law_of_tokens is None else law_of_tokens.question()
+    question = named(loss, labels) | ({} if law_of_tokens is None else law_of_tokens.question())
     solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options, **question))
     if rsb or (rsb is None and wanted is None and law_of_tokens is None):
         solution = beside_step(solution, module, (act, task, law, model), at, values, asked_for=bool(rsb))
-    if law_of_tokens is not None or not bayes or _slow_bayes(module):
+    if law_of_tokens is not None or not bayes or slow_bayes(module):
         return solution
     return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"], model))
 
@@ -106,7 +111,7 @@ def check_structured(digits: int | None, rsb: int | None) -> None:
         raise Refusal(f"digits: {digits} of them with a spectrum; its means over coordinates are in double precision")
 
 
-def _slow_bayes(module: ModuleType) -> bool:
+def slow_bayes(module: ModuleType) -> bool:
     """Whether the Bayes-optimal risk takes minutes: weights that couple the scores of many tokens."""
     return module.LOCATION in ("ranked", "normalised") and max(k.tokens for k in module.KERNELS) > BAYES_TOKENS
 
@@ -143,7 +148,7 @@ def bayes_reference(
 
 def bayes_beside(solution: Found, posed: Problem) -> Found:
     """A solution of a problem with the Bayes-optimal risk beside it, where that does not take minutes."""
-    if _slow_bayes(posed.module):
+    if slow_bayes(posed.module):
         return solution
     at = solution.asked
     reference = bayes_reference(posed.task, posed.law, at["alpha"], at["nu"], at["noise"], posed.model)

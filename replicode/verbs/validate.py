@@ -9,6 +9,7 @@ from replicode.arguments import INITS, check_digits, one_of, point
 from replicode.asked import asked
 from replicode.cache import work_ledger
 from replicode.kinds import ActivationLike, Model, Task
+from replicode.learned import LABELS, LOSS, learned, named, signal
 from replicode.modules import module_for
 from replicode.results import Report
 from replicode.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
@@ -28,10 +29,12 @@ def validate(
     task: str | Task = "spiked",
     tokens: Tokens,
     alpha: float,
-    nu: float,
+    nu: float | None = None,
     noise: float = 0.0,
     lambda_k: float = 1.0,
     lambda_v: float = 1.0,
+    loss: str = LOSS,
+    labels: str = LABELS,
     digits: int | None = None,
     init: str = "informed",
     dim: int = 400,
@@ -51,7 +54,8 @@ def validate(
     """
     if digits is not None:
         check_digits(digits)
-    at: dict[str, Any] = point(alpha, nu, noise, lambda_k, lambda_v)
+    model = learned(model, loss, labels)
+    at: dict[str, Any] = point(alpha, signal(act, nu), noise, lambda_k, lambda_v)
     options = {"digits": None if digits is None else int(digits), "init": one_of("init", init, INITS)}
     dim, seeds = whole_number("dim", dim, LEAST_DIM), whole_number("seeds", seeds, LEAST_SEEDS)
     root_seed = whole_number("root_seed", root_seed, 0)
@@ -90,12 +94,13 @@ def validate(
         kept=work_ledger("trained", *content),
     )
     fields = solution._asdict() | dict(solution.order_parameters)
-    theory = {q: float(fields[q]) for q in QUANTITIES}
+    theory = {q: float(fields[q]) for q in QUANTITIES if q in fields}
     errors = {**solution.errors, "test_risk": solution.error}
-    found: dict[str, Any] = report(theory, experiment, {q: errors[q] for q in QUANTITIES})
+    found: dict[str, Any] = report(theory, experiment, {q: errors[q] for q in theory})
     found["dims"] = tuple(found["dims"])
     found["warnings"] = (*solution.warnings, *found["warnings"])
-    question = asked(act, task, law, values, model, **at, **options, dim=dim, seeds=seeds, root_seed=root_seed)
+    options |= {"dim": dim, "seeds": seeds, "root_seed": root_seed}
+    question = asked(act, task, law, values, model, **at, **options, **named(loss, labels))
     question |= {} if data is None else data.question()
     return Report(**found, bayes_risk=solution.bayes_risk, asked=question)
 

@@ -52,7 +52,7 @@ def _grid(activation, tokens, centre, width, count, tol):
     found, init = {}, "informed"
     for lambda_k in axes[0]:
         for lambda_v in axes[1]:
-            solution = posed.with_values(lambda_k=lambda_k, lambda_v=lambda_v).solve(tol, init, checks=False)
+            solution = posed.with_values(lambda_k=lambda_k, lambda_v=lambda_v).solve(tol, init, False, False, False)
             found[lambda_k, lambda_v], init = solution.test_risk, solution.order_parameters
     return min(found.items(), key=lambda item: item[1])
 

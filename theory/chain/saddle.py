@@ -103,8 +103,8 @@ class ExponentialTest:
         return total
 
     def _gradient(self, fields: TokenFields) -> dict[sp.Symbol, sp.Expr]:
-        slope = {fields.slope: self.exponent(self.model.scores.teacher)}
-        return slope | {fields.g[b]: -self.exponent(w) for b, w in fields.w.items()}
+        slopes = {fields.slopes[b.name]: self.exponent(b.teacher) for b in self.model.blocks}
+        return slopes | {fields.g[b]: -self.exponent(w) for b, w in fields.w.items()}
 
 
 def channel(system: SaddleSystem) -> list[Step]:

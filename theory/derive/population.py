@@ -19,9 +19,9 @@ from replicode.theory.language.activation import Activation, activation
 from replicode.theory.language.nodes import L
 from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, Tokens, lengths
-from replicode.theory.model import DEFAULT_MODEL, SIGMA, Block, Model
+from replicode.theory.model import DEFAULT_MODEL, LABEL_NOISE, SIGMA, Block, Model
 from replicode.theory.properties.domain import check_domain
-from replicode.theory.properties.symbolic import properties
+from replicode.theory.properties.symbolic import Properties, properties
 
 CHI_EPS, CHI_IDLE = sp.Symbol("chi_eps", real=True), sp.Symbol("chi_l", real=True)
 SIGMA_EPS, SIGMA_IDLE = sp.Symbol("sigma_eps", real=True), sp.Symbol("sigma_l", real=True)
@@ -100,6 +100,49 @@ def population_risk(setting: Task, model: Model = DEFAULT_MODEL) -> PopulationRi
     )
 
 
+EYY, EYZ, EMM = sp.symbols("E_yy E_yz E_mm", real=True)
+
+
+@dataclass(frozen=True)
+class ManifoldRisk:
+    """The risk on the manifold in A, B and the moments of the label: E y^2, E[y z*] and E[E[y | z*]^2].
+
+    Where the label is a Gaussian field they are known, else they are arguments, `moments`.
+    """
+
+    on_manifold: sp.Expr
+    noise_risk: sp.Expr
+    best_value_overlap: sp.Expr
+    moments: tuple[sp.Symbol, ...]
+
+
+def manifold_risk(model: Model) -> ManifoldRisk:
+    """E (y - f)^2 with f = sum sigma w, where w = m z* + noise at the hidden token and is noise elsewhere."""
+    factor, rate, block = model.risk_factor(), model.output_rate(), model.values
+    w = sp.Symbol("w", real=True)
+    law = FieldLaw.of({block.teacher: {block.teacher.name: sp.S.One}, w: block.student_field()}).covariance
+    known: dict[sp.Symbol, sp.Expr] = {}
+    if model.label_in_law:
+        a, c = (model.label_sources()[s] for s in (block.teacher, LABEL_NOISE))
+        known = {EYY: a**2 + c**2, EYZ: a, EMM: a**2}
+    scale = rate / SIGMA
+    risk = factor * (EYY - 2 * scale * law[0, 1] * EYZ * A + scale**2 * law[1, 1] * B)
+    best = sp.solve(sp.diff(risk.subs(block.q, block.m**2), block.m), block.m)[0]
+    noise = factor * (EYY - EMM)
+    risk, noise, best = (sp.expand(e.xreplace(known)) for e in (risk, noise, best))
+    return ManifoldRisk(risk, noise, best, () if known else (EYY, EYZ, EMM))
+
+
+def score_law(setting: Task, model: Model, weighted: bool) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
+    """Mean and variance of the hidden token's score, and the variance of an idle one's; without a weight beside it."""
+    idle = token_covariance(CHI_IDLE, model).marginal(CHI_IDLE).covariance[0, 0]
+    if weighted:
+        return sp.S.Zero, idle, idle
+    star = model.scores.teacher
+    law = token_covariance(CHI_EPS, model).reweighted(star, *setting.hidden_score()).marginal(CHI_EPS)
+    return law.mean[0], law.covariance[0, 0], idle
+
+
 def _given_scores(setting: Task, model: Model) -> tuple[FieldLaw, FieldLaw, FieldLaw]:
     """The laws of (z*, z) at the hidden token and of z at an idle one given the scores, and that of chi_eps.
 
@@ -137,6 +180,7 @@ class PopulationSystem:
     task: Task
     lengths: Lengths | None
     model: Model
+    properties: Properties
     reductions: tuple[Reduction, ...]
     risk: PopulationRisk
     averages: ClosedAverages
@@ -147,10 +191,10 @@ def derive_population(
     act: str | Activation,
     setting: str | Task = "spiked",
     tokens: Tokens | None = None,
-    model: Model = DEFAULT_MODEL,
+    model: Model | None = None,
 ) -> PopulationSystem:
     """The population level of an activation on any task, at any, a given or a varying number of tokens."""
-    law = None if tokens is None else lengths(tokens)
+    law, model = None if tokens is None else lengths(tokens), model or DEFAULT_MODEL
     act, setting = activation(act), task(setting).at(law)
     for length in law.tokens if law else (None,):
         check_domain(act, length)
@@ -158,7 +202,8 @@ def derive_population(
     if law is not None:
         found = ClosedAverages(over_lengths(found.A, A, law), over_lengths(found.B, B, law))
     risk = population_risk(setting, model)
-    return PopulationSystem(act, setting, law, model, reductions(properties(act)), risk, found)
+    known = properties(act)
+    return PopulationSystem(act, setting, law, model, known, reductions(known), risk, found)
 
 
 def over_lengths(closed: sp.Expr | None, average: sp.Symbol, law: Lengths) -> sp.Expr | None:

@@ -203,7 +203,7 @@ class GaussianChannel:
 @cache
 def gaussian_channel(model: Model) -> GaussianChannel:
     """The exact replicated average and the one by the rules n -> 0 and Laplace."""
-    c = model.loss_curvature()
+    c = model.square_curvature()
     precision = ReplicaMatrix(1 + c * CHANNEL_V, BETA * c * CHANNEL_VARIANCE)
     replicated = -precision.log_det() / 2
     entropy = per_replica(replicated)

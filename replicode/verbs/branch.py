@@ -1,0 +1,124 @@
+"""`branch`: a branch of saddle points in any parameter, followed through its folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from replicode.arclength import Array, Branch, Steps, follow
+from replicode.modules import call
+from replicode.problem import PHYSICS, Problem, Start, problem
+from replicode.ranges import Range, read_range
+from replicode.results import Result
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import Tokens
+
+if TYPE_CHECKING:
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
+    from replicode.theory.model import Model
+
+LEVEL = 2
+FOLDED = 1e-3
+STEPS = Steps(first=0.05, least=1e-5, most=0.5, tolerance=1e-8)
+
+
+@dataclass(frozen=True, repr=False)
+class BranchResult(Result):
+    """Columns along a branch, and the values of the parameter at its folds, in the order met.
+
+    `complete`: it was followed until it left the range. `energy` tells which of several solutions is the lowest.
+    """
+
+    headline = ("parameter", "spinodals", "complete")
+
+    parameter: str
+    columns: Mapping[str, tuple[float, ...]]
+    spinodals: tuple[float, ...]
+    complete: bool
+
+
+class Along:
+    """F(u, p) of a problem along one parameter; what was found at the last point is kept for the record."""
+
+    def __init__(self, posed: Problem, axis: Range) -> None:
+        self.posed, self.axis, self.noted = posed, axis, dict[tuple[float, ...], dict[str, float]]()
+
+    def __call__(self, u: Array, p: float) -> tuple[Array, Array, Array]:
+        """F, F_u and F_p, p being the coordinate of the range."""
+        value = self.axis.value_outside(p)
+        here = self.posed.with_values(**{self.axis.name: value}).values
+        found, by_u, by_p, noted = call(
+            self.posed.module, "linearised_map", free=u, parameter=self.axis.name, level=LEVEL, **here
+        )
+        self.noted = {(*u, p): noted}
+        return found, by_u, by_p * self.axis.slope(value)
+
+    def record(self, u: Array, p: float) -> dict[str, float]:
+        """What is reported at a point."""
+        if (*u, p) not in self.noted:
+            self(u, p)
+        return self.noted[(*u, p)]
+
+
+def branch(
+    act: ActivationLike,
+    *,
+    task: str | Task = "spiked",
+    tokens: Tokens,
+    alpha: Any,
+    nu: Any,
+    noise: Any = 0.0,
+    lambda_k: Any = 1.0,
+    lambda_v: Any = 1.0,
+    start: str = "low",
+    init: Start = "informed",
+    told: Callable[[str], None] | None = None,
+    model: Model | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> BranchResult:
+    """Follow the branch of a solution along one parameter, given as a range, from its low or high end.
+
+    Averages are prox-free on one set of nodes per point: where folds of the prox weigh, a warning says so.
+    """
+    given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
+    read = {n: read_range(n, v) for n, v in {**given, **(parameters or {}), **more}.items()}
+    ranges = [v for v in read.values() if isinstance(v, Range)]
+    if len(ranges) != 1:
+        raise InputError("range", ", ".join(r.name for r in ranges) or "no range", "exactly one parameter as a range")
+    if start not in ("low", "high"):
+        raise InputError("start", start, "low or high")
+    (axis,) = ranges
+    begin = axis.low if start == "low" else axis.high
+    fixed = {n: begin if isinstance(v, Range) else v for n, v in read.items()}
+    own = {n: v for n, v in fixed.items() if n not in PHYSICS}
+    posed = problem(act, task, tokens, {n: fixed[n] for n in PHYSICS}, own, None, model)
+    first = posed.solve(1e-6, init, False, False, False)
+    if not first.converged:
+        return BranchResult(axis.name, {}, (), False, warnings=("no solution at the start",), asked=posed.asked())
+    system, say = Along(posed, axis), told or (lambda _: None)
+    u = call(posed.module, "free_coordinates", order_parameters=first.order_parameters)
+    towards = 1.0 if start == "low" else -1.0
+    found = follow(
+        system, u, axis.coordinate(begin), towards, axis.ends, STEPS, system.record,
+        lambda p: say(f"{axis.name} = {axis.value_outside(p.p):.6g}: test risk {p.record['test_risk']:.6f}"),
+    )  # fmt: skip
+    return _result(found, axis, posed, start)
+
+
+def _result(found: Branch, axis: Range, posed: Problem, start: str) -> BranchResult:
+    values = tuple(axis.value_outside(p.p) for p in found.points)
+    names = found.points[0].record if found.points else {}
+    columns = {axis.name: values} | {n: tuple(p.record[n] for p in found.points) for n in names}
+    warnings = [] if found.complete else ["the branch was not followed to the end of the range"]
+    if names and np.max(columns["folded_mass"]) > FOLDED:
+        warnings.append(
+            f"folds of the prox weigh up to {np.max(columns['folded_mass']):.2g}: the branch is that without them"
+        )
+    spinodals = tuple(axis.value_outside(p.p) for p in found.folds)
+    asked = posed.asked(range=[axis.low, axis.high], parameter=axis.name, start=start)
+    return BranchResult(axis.name, columns, spinodals, found.complete, warnings=tuple(warnings), asked=asked)

@@ -1,0 +1,286 @@
+"""`curve`: test risk and order parameters of one or several activations along one parameter, beside the Bayes line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from replicode.arguments import check_digits
+from replicode.content import activation_text
+from replicode.problem import PHYSICS, problem
+from replicode.ranges import ALLOWED, Range, read_range
+from replicode.results import Result, plain
+from replicode.theory.errors import InputError, ReplicodeError
+from replicode.theory.lengths import Tokens
+from replicode.tracing import Traced, Tracer
+from replicode.verbs.optimal import OVER
+from replicode.verbs.solve import bayes_reference, slow_bayes
+
+if TYPE_CHECKING:
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
+    from replicode.theory.model import Model
+
+BAYES_POINTS = 17
+TRAINED_MARKS, TRAINED_DIM, TRAINED_SEEDS = 4, 200, 10
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, repr=False)
+class Curve(Result):
+    """Columns along `values` of `parameter`, for every activation; `nodes` are the values that were solved at.
+
+    Between nodes numbers are interpolated with the derivatives, and `error` bounds that too. `bayes_risk` is a column
+    of every activation; `trained` are means and standard errors of trained attention where that was asked for.
+    """
+
+    headline = ("parameter", "activations")
+
+    parameter: str
+    values: tuple[float, ...]
+    activations: Mapping[str, Mapping[str, tuple[Any, ...]]]
+    nodes: Mapping[str, tuple[float, ...]]
+    jumps: Mapping[str, tuple[tuple[float, float], ...]]
+    trained: Mapping[str, tuple[Mapping[str, float], ...]] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for every activation and value, all with the same columns."""
+        return [
+            {"activation": name, self.parameter: value, **{column: cells[i] for column, cells in columns.items()}}
+            for name, columns in self.activations.items()
+            for i, value in enumerate(self.values)
+        ]
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame of the rows, indexed by activation and parameter."""
+        pandas = _imported("pandas")
+        return pandas.DataFrame(self.rows()).set_index(["activation", self.parameter])
+
+    def to_xarray(self) -> Any:
+        """An xarray Dataset over activation and parameter."""
+        xarray = _imported("xarray")
+        names = list(self.activations)
+        columns = {
+            c: (("activation", self.parameter), [list(self.activations[n][c]) for n in names]) for c in self._columns()
+        }
+        return xarray.Dataset(columns, coords={"activation": names, self.parameter: list(self.values)})
+
+    def _columns(self) -> list[str]:
+        return list(next(iter(self.activations.values())))
+
+    def shown(self) -> dict[str, Any]:
+        """What people read: where it was solved and what was written."""
+        solved = {name: f"{len(nodes)} solves for {len(self.values)} values" for name, nodes in self.nodes.items()}
+        return {
+            "parameter": self.parameter,
+            "activations": solved,
+            **({"files": ", ".join(self.files)} if self.files else {}),
+        }
+
+
+def _imported(name: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError:
+        raise ReplicodeError(f"{name} is not installed: pip install {name}; rows() needs nothing") from None
+
+
+def curve(
+    *acts: ActivationLike,
+    task: str | Task = "spiked",
+    tokens: Tokens,
+    alpha: Any,
+    nu: Any,
+    noise: Any = 0.0,
+    lambda_k: Any = 1.0,
+    lambda_v: Any = 1.0,
+    optimal: bool = False,
+    trained: bool = False,
+    bayes: bool = True,
+    digits: int | None = None,
+    output: str | Path | None = None,
+    keep: bool = True,
+    say: Say | None = None,
+    model: Model | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Curve:
+    """Solve along one parameter, given as a range `"LO:HI"` or `"LO:HI:N"` or a tuple of these numbers.
+
+    `optimal` takes the lambdas of the least test risk at every node; `trained` trains attention at four values. With
+    `output`, a picture's file, the figure is drawn there and the data left beside it as CSV and JSON.
+    """
+    if not acts:
+        raise InputError("activation", "", "at least one activation")
+    given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
+    read = {n: read_range(n, v) for n, v in {**given, **(parameters or {}), **more}.items()}
+    axis, fixed = _axis(read, optimal)
+    tol = None if digits is None else check_digits(digits)
+    target = _target(output)
+    told = say or (lambda _: None)
+    names = [act if isinstance(act, str) else activation_text(act) for act in acts]
+    if len(set(names)) < len(names):
+        raise InputError("activation", ", ".join(names), "each activation once")
+    physics, own = {n: fixed[n] for n in PHYSICS}, {n: v for n, v in fixed.items() if n not in PHYSICS}
+    posed = [problem(act, task, tokens, physics, own, None, model) for act in acts]
+    for each in posed:
+        each.check_name("parameter", axis.name)
+        each.with_values(**{axis.name: axis.high}).check()
+    line = _bayes_line(posed[0], axis, told) if bayes else None
+    traced = {name: _traced(name, p, axis, tol, optimal, keep, told) for name, p in zip(names, posed)}
+    marks = {n: _trained(p, axis, traced[n], optimal, told) for n, p in zip(names, posed)} if trained else {}
+    values = tuple(axis.values())
+    found = Curve(
+        parameter=axis.name,
+        values=values,
+        activations={n: _columns(t, values, line) for n, t in traced.items()},
+        nodes={n: tuple(axis.value(node.at) for node in t.nodes) for n, t in traced.items()},
+        jumps={n: tuple((axis.value(a), axis.value(b)) for a, b in t.jumps) for n, t in traced.items()},
+        trained=marks,
+        warnings=tuple(w for n, t in traced.items() for w in _warnings(n, t, axis, tol)),
+        asked=posed[0].asked(
+            activations=names, range=[axis.low, axis.high, axis.count], optimal=optimal, digits=digits
+        ),
+    )
+    return found if target is None else _saved(found, target, axis.logarithmic)
+
+
+def _axis(read: Mapping[str, Range | float], optimal: bool) -> tuple[Range, dict[str, float]]:
+    """The one range, and the numbers of all, that of the range being its lower end."""
+    ranges = [v for v in read.values() if isinstance(v, Range)]
+    if len(ranges) != 1:
+        told = ", ".join(r.name for r in ranges) or "no range"
+        raise InputError("range", told, f"exactly one parameter as a range; each is {ALLOWED}")
+    if optimal and ranges[0].name in OVER:
+        raise InputError("optimal", ranges[0].name, "a range of another parameter: the lambdas are searched over")
+    return ranges[0], {n: v.low if isinstance(v, Range) else v for n, v in read.items()}
+
+
+def _target(output: str | Path | None) -> Path | None:
+    if output is None:
+        return None
+    from replicode.figures.drawing import checked_picture
+
+    return checked_picture(output)
+
+
+def _traced(name: str, posed: Any, axis: Range, tol: float | None, optimal: bool, keep: bool, told: Say) -> Traced:
+    count = [0]
+
+    def tell(value: float, found: Mapping[str, Any]) -> None:
+        count[0] += 1
+        told(
+            f"{name}: node {count[0]}, {axis.name} = {value:.6g}: test risk {found['values']['test_risk']:.8g} "
+            f"+- {found['error']:.0e}"
+        )
+
+    return Tracer(posed, axis, tol, optimal, keep, tell).trace()
+
+
+def _columns(
+    traced: Traced, values: Sequence[float], line: Callable[[float], float | None] | None
+) -> dict[str, tuple[Any, ...]]:
+    rows = [traced.row(v) for v in values]
+    columns = {name: tuple(row[name] for row in rows) for name in rows[0]}
+    return columns | {"bayes_risk": tuple(None if line is None else line(v) for v in values)}
+
+
+def _warnings(name: str, traced: Traced, axis: Range, tol: float | None) -> list[str]:
+    told = []
+    failed = [axis.value(n.at) for n in traced.nodes if not n.usable]
+    if failed:
+        told.append(f"{name}: no solution at {axis.name} = {', '.join(f'{v:.4g}' for v in failed)}")
+    broken = [axis.value(n.at) for n in traced.nodes if n.usable and not n.found["rs_stable"]]
+    if broken:
+        told.append(f"{name}: replica symmetry is broken at nodes from {min(broken):.4g} to {max(broken):.4g}")
+    for low, high in traced.jumps:
+        told.append(f"{name}: the curve jumps between {axis.value(low):.6g} and {axis.value(high):.6g}")
+    lower = sorted({w for n in traced.nodes for w in n.found["warnings"] if w.startswith(("another branch", "error"))})
+    return told + [f"{name}: {w}" for w in lower[:2]]
+
+
+def _bayes_line(posed: Any, axis: Range, told: Say) -> Callable[[float], float | None] | None:
+    """The Bayes-optimal risk along the range: through a few values, or one where the parameter does not matter."""
+    if slow_bayes(posed.module):
+        return None
+    import numpy as np
+    from scipy.interpolate import PchipInterpolator
+
+    physics = ("alpha", "nu", "noise")
+
+    def at(value: float) -> float | None:
+        here = posed.with_values(**{axis.name: value}).values
+        found = bayes_reference(posed.task, posed.law, here["alpha"], here["nu"], here["noise"], posed.model)
+        return None if found is None else found[0]
+
+    if axis.name not in physics:
+        constant = at(axis.low)
+        return lambda _: constant
+    places = np.linspace(*axis.ends, BAYES_POINTS)
+    risks = []
+    for i, place in enumerate(places):
+        risks.append(at(axis.value(float(place))))
+        told(f"Bayes-optimal: {i + 1} of {BAYES_POINTS}")
+    if any(r is None for r in risks):
+        return None
+    through = PchipInterpolator(places, risks)
+    return lambda value: float(through(axis.coordinate(value)))
+
+
+def _trained(posed: Any, axis: Range, traced: Traced, optimal: bool, told: Say) -> tuple[dict[str, float], ...]:
+    """Trained attention at a few values, extrapolated in 1/D."""
+    from replicode.verbs.validate import validate
+
+    low, high = axis.ends
+    marks = []
+    for i in range(TRAINED_MARKS):
+        value = axis.value(low + (high - low) * i / (TRAINED_MARKS - 1))
+        here = posed.with_values(**{axis.name: value}).values
+        if optimal:
+            row = traced.row(value)
+            here = {**here, **{n: row[n] for n in OVER}}
+        report = validate(
+            posed.act,
+            task=posed.task,
+            tokens=posed.law,
+            dim=TRAINED_DIM,
+            seeds=TRAINED_SEEDS,
+            model=posed.model,
+            **here,
+        )
+        risk = report.trained.get("test_risk", {})
+        mean, sem = risk.get("mean"), risk.get("sem")
+        if mean is not None and sem is not None:
+            marks.append({axis.name: value, "mean": mean, "sem": sem})
+            told(f"trained at {axis.name} = {value:.4g}: {mean:.4f} +- {sem:.4f}")
+    return tuple(marks)
+
+
+def _saved(found: Curve, target: Path, logarithmic: bool) -> Curve:
+    """Draw, and leave the data beside the picture."""
+    import json
+    from dataclasses import replace
+
+    from replicode.codegen.writing import write
+    from replicode.figures.curves import draw
+    from replicode.figures.table import write as write_table
+
+    data = write_table(found.rows(), target.with_suffix(".csv"))
+    picture = draw(found, target, logarithmic)
+    whole = replace(found, files=(picture, data, str(target.with_suffix(".json"))))
+    write(target.with_suffix(".json"), json.dumps(_finite(plain(whole.to_dict())), indent=1))
+    return whole
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no numbers that are not finite."""
+    if isinstance(value, float):
+        return value if value - value == 0.0 else None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    return [_finite(v) for v in value] if isinstance(value, list) else value
