@@ -38,11 +38,11 @@ def measured(module, dim, seeds):
     """Seconds of a step without draws, of two reads of its tokens, and of the draws."""
     rng = np.random.default_rng(1)
     stepper = _Stepper(Stream.of(module, 2.0, 0.3), Descent(0.1, 0.1), dim, seeds, rng)
-    k, v = start_vectors(START, dim, seeds)
-    stepper.step(k, v)
+    students = np.stack(start_vectors(START, dim, seeds), axis=1)
+    stepper.step(students)
     draws = least(lambda: rng.standard_normal(out=stepper.tokens, dtype=np.float32))
     stepper.rng = Drawn(np.random.PCG64(1))
-    step = least(lambda: stepper.step(k, v))
+    step = least(lambda: stepper.step(students))
     return step, least(lambda: (stepper.tokens.sum(), stepper.tokens.sum())), draws
 
 

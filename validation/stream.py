@@ -113,18 +113,17 @@ def descend(
     stops = [round(t * dim) for t in times]
     if not stops or stops != sorted(stops) or stops[0] < 0:
         raise InputError("times", tuple(times), "rising numbers of at least 0")
-    k, v = start_vectors(start, dim, seeds)
-    norms = [np.linalg.norm(w, axis=1, keepdims=True) for w in (k, v)]
+    students = np.stack(start_vectors(start, dim, seeds), axis=1)
+    norms = np.linalg.norm(students, axis=2, keepdims=True)
     stepper = _Stepper(stream, descent, dim, seeds, rng)
     found, done = [], 0
     for stop in stops:
         for _ in range(done, stop):
-            stepper.step(k, v)
+            stepper.step(students)
             if descent.spherical:
-                for w, norm in zip((k, v), norms):
-                    w *= norm / np.linalg.norm(w, axis=1, keepdims=True)
+                students *= norms / np.linalg.norm(students, axis=2, keepdims=True)
         done = stop
-        found.append(measured(k, v))
+        found.append(measured(students[:, 0], students[:, 1]))
     return np.array(found)
 
 
@@ -135,23 +134,21 @@ class _Stepper:
         self.stream, self.descent, self.dim, self.seeds, self.rng = stream, descent, dim, seeds, rng
         self.tokens = np.empty((seeds * descent.batch * max(stream.lengths.tokens) * dim,), dtype=np.float32)
         self.of = learning(stream.model)
+        self.rates, self.decays = (descent.rate_k, descent.rate_v), (descent.lambda_k, descent.lambda_v)
         self.shares = np.cumsum(stream.lengths.weights) / np.sum(stream.lengths.weights)
 
-    def step(self, k: Single, v: Single) -> None:
-        """Move all students, in place: the gradients are taken before any of them moves."""
-        d, dim = self.descent, self.dim
-        moves = [np.zeros_like(k), np.zeros_like(v)]
-        for length, rows in self._lengths():
-            for move, part in zip(moves, self._pulls(length, rows, k, v)):
-                if rows is None:
-                    move += part
-                else:
-                    np.add.at(move, rows // d.batch, part)
-        for w, move, rate, decay in zip((k, v), moves, (d.rate_k, d.rate_v), (d.lambda_k, d.lambda_v)):
-            slope = self.of.penalty_slope(w, np.float32(decay)) if decay else None
-            w += np.float32(rate / (d.batch * sqrt(dim))) * move
-            if slope is not None:
-                w -= np.float32(rate / dim) * slope
+    def step(self, students: Single) -> None:
+        """Move all students (seeds, 2, D), in place: the gradients are taken before any of them moves."""
+        moves = [(rows, self._moves(length, rows, students)) for length, rows in self._lengths()]
+        for i, (rate, decay) in enumerate(zip(self.rates, self.decays, strict=True)):
+            if decay:
+                w = students[:, i]
+                w -= np.float32(rate / self.dim) * self.of.penalty_slope(w, np.float32(decay))
+        for rows, move in moves:
+            if rows is None:
+                students += move
+            else:
+                np.add.at(students, rows // self.descent.batch, move)
 
     def _lengths(self) -> list[tuple[int, NDArray[np.int64] | None]]:
         """Which sequences have each length; None where all have the only one."""
@@ -160,30 +157,39 @@ class _Stepper:
         drawn = np.searchsorted(self.shares, self.rng.random(self.seeds * self.descent.batch), side="right")
         return [(i, rows) for i in range(self.shares.size) if (rows := np.flatnonzero(drawn == i)).size]
 
-    def _pulls(self, length: int, rows: NDArray[np.int64] | None, k: Single, v: Single) -> tuple[Single, Single]:
-        """G sum_l f_l X_l of both students: (seeds, D), or (sequences, D) where their lengths vary."""
+    def _moves(self, length: int, rows: NDArray[np.int64] | None, students: Single) -> Single:
+        """eta G sum_l f_l X_l of both students: (seeds, 2, D), or (sequences, 2, D) where their lengths vary."""
         d, tokens = self.descent, self.stream.lengths.tokens[length]
         count = self.seeds * d.batch if rows is None else rows.size
         X = self.tokens[: count * tokens * self.dim].reshape(count, tokens, self.dim)
+        y = self._drawn(length, X)
+        groups = X.reshape(self.seeds, -1, self.dim) if rows is None else X
+        weights = students if rows is None else students[rows // d.batch]
+        fields = np.matmul(groups, weights.transpose(0, 2, 1)).reshape(count, tokens, 2).astype(np.float64)
+        pulls = self._pulls(length, fields / sqrt(self.dim), y)
+        if rows is None:
+            merged = pulls.reshape(self.seeds, d.batch, 2, tokens).transpose(0, 2, 1, 3)
+            pulls = merged.reshape(self.seeds, 2, -1)
+        moved: Single = np.matmul(pulls, groups)
+        return moved
+
+    def _drawn(self, length: int, X: Single) -> Array:
+        """Fresh tokens, in place, and their labels."""
         self.rng.standard_normal(out=X, dtype=np.float32)
         eps, scores = self.stream.scores[length].draw(self.rng, X[:, :, 0].astype(np.float64))
-        every = np.arange(count)
+        every = np.arange(len(X))
         X[every, eps, 0] = scores
-        y = self.of.label(X[every, eps, 1].astype(np.float64), self.stream.noise, self.rng)
-        of_seed = np.arange(self.seeds).repeat(d.batch) if rows is None else rows // d.batch
-        groups = X.reshape(self.seeds, -1, self.dim) if rows is None else X
-        pair = np.stack([k, v], axis=2) if rows is None else np.stack([k[of_seed], v[of_seed]], axis=2)
-        fields = np.matmul(groups, pair).reshape(count, tokens, 2).astype(np.float64) / sqrt(self.dim)
-        chi, z = fields[:, :, 0].T, fields[:, :, 1].T
-        sigma, jacobian = self.stream.attentions[length](np.ascontiguousarray(chi))
+        values = X[every, eps, 1].astype(np.float64)
+        return np.asarray(self.of.label(values, self.stream.noise, self.rng))
+
+    def _pulls(self, length: int, fields: Array, y: Array) -> Single:
+        """eta G f_l/(batch sqrt(D)) of both students: (sequences, 2, L)."""
+        chi, z = np.ascontiguousarray(fields.transpose(2, 1, 0))
+        sigma, jacobian = self.stream.attentions[length](chi)
         gain = -self.of.loss_by_output(y, self.of.output(sigma, z).sum(axis=0))
         by_sigma = np.broadcast_to(self.of.output_by_sigma(sigma, z), sigma.shape)
         by_value = np.broadcast_to(self.of.output_by_value(sigma, z), sigma.shape)
         slopes = np.stack([np.einsum("ljn,ln->jn", jacobian, by_sigma), by_value])
-        pulls = (gain * slopes).transpose(2, 0, 1).astype(np.float32)
-        if rows is None:
-            merged = pulls.reshape(self.seeds, d.batch, 2, tokens).transpose(0, 2, 1, 3)
-            moved = np.matmul(merged.reshape(self.seeds, 2, -1), groups)
-        else:
-            moved = np.matmul(pulls, X)
-        return moved[:, 0], moved[:, 1]
+        scale = np.array(self.rates)[:, None, None] / (self.descent.batch * sqrt(self.dim))
+        pulls: Single = (scale * gain * slopes).transpose(2, 0, 1).astype(np.float32)
+        return pulls
