@@ -1,6 +1,6 @@
 """What `rs_stable` is worth: its diagnostics against trained attention, as the tables of docs/stability.md.
 
-`python -m benchmarks.stability FILE.jsonl` trains (about forty minutes of one core; the file makes it resumable) and
+`python -m benchmarks.stability FILE.sqlite` trains (about forty minutes of one core; the file makes it resumable) and
 prints; run again it only prints. A second argument is a folder for the maps.
 """
 

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | theory.derive.saddle.derive | activation, task, tokens | SaddleSystem: all equations |
 | theory.bayes.derive_bayes | task, tokens | BayesSystem: all equations of the Bayes-optimal level |
+| theory.derive.rsb.derive_step | SaddleSystem | StepSystem: all equations at one step of replica symmetry breaking |
 | lower.lowered | a derived system | ModuleIR: every function with its inputs, equations and outputs, and the choices |
 | link.linked | derived definitions, choices | Linked: these and the parts of runtime/ that the entry points reach |
 | emit.numpy.numpy_module | ModuleIR | the source of one file; emit.c.c_module likewise, of loops in C |

@@ -10,16 +10,18 @@ from replicode.codegen.ir import Argument, Signature
 from replicode.codegen.link import SEAM
 
 
-def declared(name: str, extended: bool = False) -> Signature:
-    """The signature of a function of the seam; `extended` by its last argument, which not all systems have."""
+def declared(name: str, *more: str) -> Signature:
+    """The signature of a function of the seam; `more` are the last arguments, which not all systems have."""
     node = _declarations()[name]
     assert isinstance(node, ast.FunctionDef)
-    places = [*node.args.args, *([node.args.vararg] if extended and node.args.vararg else [])]
+    kind = node.args.vararg.annotation if node.args.vararg else None
     defaults = [None] * (len(node.args.args) - len(node.args.defaults)) + [ast.unparse(d) for d in node.args.defaults]
-    defaults += [None] * (len(places) - len(defaults))
     arguments = tuple(
-        Argument(a.arg, ast.unparse(a.annotation), d) for a, d in zip(places, defaults, strict=True) if a.annotation
+        Argument(a.arg, ast.unparse(a.annotation), d)
+        for a, d in zip(node.args.args, defaults, strict=True)
+        if a.annotation
     )
+    arguments += tuple(Argument(name, ast.unparse(kind)) for name in more if kind)
     returns = ast.unparse(node.returns) if node.returns else "None"
     return Signature(name, arguments, returns, ast.get_docstring(node) or "")
 

@@ -1,8 +1,11 @@
-"""Loading generated source as a module, and calling what it defines."""
+"""Loading generated source as a module, calling what it defines, and taking its records to other processes."""
 
 from __future__ import annotations
 
+import copyreg
 import sys
+from collections import namedtuple
+from functools import lru_cache
 from importlib.abc import InspectLoader
 from importlib.util import module_from_spec, spec_from_loader
 from types import CodeType, ModuleType
@@ -43,7 +46,29 @@ def load_source(source: str, name: str) -> ModuleType:
         else:
             sys.modules[name] = before
         raise
+    for kind in vars(module).values():
+        if isinstance(kind, type) and kind.__module__ == name and hasattr(kind, "_fields"):
+            copyreg.pickle(kind, _reduced)
     return module
+
+
+def _reduced(record: Any) -> tuple[Any, ...]:
+    """A record of a module that no other process can import: its fields by name."""
+    kind = type(record)
+    return restored, (kind.__module__, kind.__name__, record._fields, tuple(record))
+
+
+def restored(module: str, name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    """The record where its module is loaded; elsewhere one of the same name and fields."""
+    kind = getattr(sys.modules.get(module), name, None) or _record(name, fields)
+    return kind(*values)
+
+
+@lru_cache
+def _record(name: str, fields: tuple[str, ...]) -> Any:
+    kind = namedtuple(name, fields)  # type: ignore[misc]
+    copyreg.pickle(kind, _reduced)
+    return kind
 
 
 def call(module: ModuleType, name: str, **arguments: Any) -> Any:

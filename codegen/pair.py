@@ -19,14 +19,14 @@ import sympy as sp
 from replicode.codegen.ir import Kernel, Output, StraightLine
 from replicode.codegen.lower.kernels import (
     field_outputs,
-    gain_definition,
     kernel_of,
     parameter_symbol,
     shorter,
     stable_form,
+    value_definitions,
 )
 from replicode.codegen.unrolled import Lines, row_symbol, unrolled
-from replicode.theory.derive.channel import N, U
+from replicode.theory.derive.channel import GAIN, N, U
 from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.nodes import W
@@ -70,14 +70,16 @@ def logistic_rate(act: Activation) -> LogisticRate | None:
 
 def _in_the_difference(system: SaddleSystem, kernel: Kernel, rate: LogisticRate) -> StraightLine:
     """Sums and gain as unrolled, then the formulae of this file."""
-    gain, envelope = gain_definition(system), system.values.envelope
-    stiffness = sp.diff(envelope, U, U)
-    ratios = [shorter(gain, sp.cancel(sp.diff(envelope, s, N) / stiffness)) for s in (U, N)]
-    pull, pressure = (shorter(gain, sp.diff(envelope, s)) for s in (U, N))
+    derivative = system.values.derivative
+    stiffness = derivative(U, U)
+    ratios = [shorter(system, sp.cancel(derivative(s, N) / stiffness)) for s in (U, N)]
+    pull, pressure = (shorter(system, derivative(s)) for s in (U, N))
     own = Output("stiffness", stiffness), Output("pressure", pressure)
     program = unrolled(_sums(system, kernel, own), PAIR)
     at = program.outputs
     lower, upper = at["sigmas"]
+    known = {GAIN: at["gain"]}
+    pull, pressure, *ratios = (e.xreplace(known) for e in (pull, pressure, *ratios))
     square = sp.factor(VALUE_GAP**2 + 4 * ratios[0] * VALUE_GAP * SIGMA_GAP + 4 * ratios[1] * SIGMA_GAP**2)
     lines = Lines(program.assignments)
     lines.assign(VALUE_GAP, row_symbol(W, 1) - row_symbol(W, 0))
@@ -102,6 +104,6 @@ def _sums(system: SaddleSystem, kernel: Kernel, scalars: Sequence[Output]) -> Ke
         kernel.doc,
         kernel.token_inputs,
         kernel.scalar_inputs,
-        (*definitions, gain_definition(system)),
+        (*definitions, *value_definitions(system)),
         [*field_outputs(system, stable), *scalars],
     )

@@ -44,6 +44,9 @@ class NumpyPrinter(StrPrinter):
         text = self.parenthesize(u, PRECEDENCE["Mul"]) if order else self._print(u)
         return BY_NODE[type(expr)].numpy_text(text, *map(str, order))
 
+    def _print_loss_prox(self, expr: sp.Expr) -> str:
+        return f"loss_prox({', '.join(map(self._print, expr.args))})"
+
     _print_Abs = _print_ExpBase = _print_log = _print_Function
 
     def _print_Max(self, expr: sp.Expr) -> str:

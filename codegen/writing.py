@@ -29,7 +29,7 @@ def write(path: str | Path, content: str | bytes, argument: str = "output") -> P
     except BrokenPipeError:
         raise
     except OSError as problem:
-        raise _unwritable(argument, path, "file", problem) from None
+        raise unwritable(argument, path, "file", problem) from None
     return Path(path)
 
 
@@ -54,7 +54,7 @@ def checked_file(path: str | Path, argument: str = "output") -> Path:
         elif not _is_stream(found):
             raise InputError(argument, str(path), "a file, not a folder, a disk or a socket")
     except OSError as problem:
-        raise _unwritable(argument, path, "file", problem) from None
+        raise unwritable(argument, path, "file", problem) from None
     return Path(path)
 
 
@@ -65,7 +65,7 @@ def checked_folder(path: str | Path, argument: str = "output") -> Path:
         target.mkdir(parents=True, exist_ok=True)
         _try_folder(target)
     except OSError as problem:
-        raise _unwritable(argument, path, "folder", problem) from None
+        raise unwritable(argument, path, "folder", problem) from None
     return target
 
 
@@ -74,7 +74,8 @@ def is_standard_output(path: str | Path) -> bool:
     return _descriptor(_status(path)) == 1
 
 
-def _unwritable(argument: str, path: str | Path, kind: str, problem: OSError) -> InputError:
+def unwritable(argument: str, path: str | Path, kind: str, problem: OSError) -> InputError:
+    """The error of a file or folder that cannot be written, with the reason."""
     return InputError(argument, str(path), f"a {kind} that can be written ({problem.strerror or problem})")
 
 

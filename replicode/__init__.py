@@ -28,7 +28,18 @@ _HOMES = {
     "figure": "replicode.figures",
     **{
         verb: f"replicode.verbs.{verb}"
-        for verb in ("derive", "check", "population", "bayes", "solve", "optimal", "curve", "branch", "validate")
+        for verb in (
+            "derive",
+            "check",
+            "population",
+            "bayes",
+            "solve",
+            "optimal",
+            "curve",
+            "branch",
+            "sweep",
+            "validate",
+        )
     },
 }
 __all__ = sorted([*_HOMES, "__version__"])
@@ -54,6 +65,7 @@ if _TYPE_CHECKING:
     from replicode.verbs.optimal import optimal as optimal
     from replicode.verbs.population import population as population
     from replicode.verbs.solve import solve as solve
+    from replicode.verbs.sweep import sweep as sweep
     from replicode.verbs.validate import validate as validate
 
 

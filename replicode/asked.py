@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from replicode.content import activation_text, task_text
+from replicode.kinds import ActivationLike, Model, Task
 from replicode.theory.lengths import Lengths
-
-if TYPE_CHECKING:
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
 
 
 def asked(

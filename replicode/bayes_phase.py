@@ -18,12 +18,13 @@ from replicode.codegen.runtime.bayes_evolution import Branch
 from replicode.codegen.runtime.bayes_solver import equilibrium, is_hard
 from replicode.codegen.threads import one_thread
 from replicode.codegen.writing import write_picture
-from replicode.content import task_content
+from replicode.content import model_content, task_content
 from replicode.figures.drawing import pyplot
 from replicode.modules import bayes_module, call
 from replicode.theory.errors import InputError
 from replicode.theory.language.task import Task
 from replicode.theory.lengths import Tokens, lengths
+from replicode.theory.model import Model
 
 SCAN = 17
 RANGE_POINTS = 25
@@ -41,6 +42,7 @@ class BayesBranches:
     noise: float
     alphas: tuple[float, ...]
     points: tuple[tuple[Branch, ...], ...]
+    noise_risk: float
 
     @property
     def equilibria(self) -> tuple[Branch, ...]:
@@ -63,7 +65,7 @@ class BayesBranches:
             {
                 "alpha": alpha,
                 "test_risk": best.test_risk,
-                "excess_risk": best.test_risk - self.noise**2,
+                "excess_risk": best.test_risk - self.noise_risk,
                 "hard_phase": hard,
                 "branches": [b._asdict() for b in found],
             }
@@ -92,10 +94,12 @@ class Thresholds:
 class _Along:
     """The branches at any alpha of one setting, each kept in the cache: an interrupted range goes on where it was."""
 
-    def __init__(self, task: str | Task, tokens: Tokens, nu: float, noise: float, accuracy: float) -> None:
-        self.module, self.accuracy = bayes_module(task, tokens), accuracy
+    def __init__(
+        self, task: str | Task, tokens: Tokens, nu: float, noise: float, accuracy: float, model: Model | None
+    ) -> None:
+        self.module, self.accuracy = bayes_module(task, tokens, model), accuracy
         self.physics = {"nu": not_negative("nu", nu, True), "noise": not_negative("noise", noise)}
-        self.key = task_content(task), repr(lengths(tokens)), *self.physics.values(), accuracy
+        self.key = task_content(task), repr(lengths(tokens)), *self.physics.values(), accuracy, *model_content(model)
 
     def branches(self, alpha: float) -> tuple[Branch, ...]:
         """One branch, or an informed and an uninformed one."""
@@ -116,19 +120,22 @@ def bayes_branches(
     alphas: Sequence[float],
     digits: int = 5,
     progress: Callable[[float], None] | None = None,
+    model: Model | None = None,
 ) -> BayesBranches:
     """All branches at every alpha."""
     tolerance = check_digits(digits)
     for alpha in alphas:
         positive("alpha", alpha)
-    along = _Along(task, tokens, nu, noise, tolerance)
+    along = _Along(task, tokens, nu, noise, tolerance, model)
     points = []
     for alpha in alphas:
         points.append(along.branches(float(alpha)))
         if progress is not None:
             progress(float(alpha))
     shown = task if isinstance(task, str) else task.text
-    return BayesBranches(shown, str(tokens), nu, noise, tuple(float(a) for a in alphas), tuple(points))
+    at = tuple(float(a) for a in alphas)
+    unavoidable = float(along.module.noise_risk(noise))
+    return BayesBranches(shown, str(tokens), nu, noise, at, tuple(points), unavoidable)
 
 
 def thresholds(
@@ -141,6 +148,7 @@ def thresholds(
     tolerance: float = 1e-3,
     digits: int = 5,
     scan: int = SCAN,
+    model: Model | None = None,
 ) -> Thresholds:
     """The thresholds between two values of alpha: a scan, then bisection wherever neighbours differ."""
     accuracy = check_digits(digits)
@@ -150,7 +158,7 @@ def thresholds(
         raise InputError("alpha", (low, high), "a range whose lower end is below its upper one")
     if not tolerance > 0.0:
         raise InputError("tolerance", tolerance, "a positive number")
-    search = _Bisection(_Along(task, tokens, nu, noise, accuracy), tolerance)
+    search = _Bisection(_Along(task, tokens, nu, noise, accuracy, model), tolerance)
     step = (high - low) / (scan - 1)
     scanned = [search.state(low + step * i) for i in range(scan)]
     for left, right in pairwise(scanned):

@@ -26,11 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from replicode import __version__
+from replicode.validation.ledger import Ledger, LedgerError
 
 MOST_BYTES = 512 * 2**20
 FOLDER_MODE = 0o700
 RUN_ON = ("sympy", "numpy", "scipy", "mpmath")
-ENTRIES = f"*-{'[0-9a-f]' * 64}.json*"  # and .jsonl, of work kept line by line
+ENTRIES = tuple(f"*-{'[0-9a-f]' * 64}.{kind}" for kind in ("json", "sqlite"))
+LOGS = "-wal", "-shm"  # what SQLite keeps beside a ledger whose process was killed
 PARTIAL = "entry-*.partial"
 ABANDONED = 86400.0  # seconds after which a partial file has no writer any more
 
@@ -92,17 +94,31 @@ def cached(kind: str, parts: tuple[object, ...], build: Callable[[], dict[str, A
     return payload
 
 
-def lines_file(kind: str, *parts: object) -> Path | None:
-    """A file of lines that grows with the work done; None where there can be none that is the user's own."""
-    path = cache_folder() / f"{kind}-{cache_key(kind, *parts)}.jsonl"
+def work_ledger(kind: str, *parts: object) -> Ledger:
+    """The ledger of work that is done piece by piece; one for this run alone where none can be the user's own."""
+    path = cache_folder() / f"{kind}-{cache_key(kind, *parts)}.sqlite"
     try:
         _make_folder(path.parent)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         with os.fdopen(handle):
-            return path if _is_own(os.fstat(handle)) else None
-    except OSError as problem:
+            own = _is_own(os.fstat(handle))
+        return Ledger(path if own else None)
+    except (OSError, LedgerError) as problem:
         _warn(f"not written: {problem}")
-        return None
+        return Ledger(None)
+
+
+def once(kind: str, key: tuple[object, ...], build: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The payload of this key in the ledger of a kind of work, built where it is not there."""
+    with work_ledger(kind) as ledger:
+        payload = ledger.get(repr(key))
+        if payload is None:
+            payload = build()
+            try:
+                ledger.put(repr(key), payload)
+            except LedgerError as problem:
+                _warn(f"not written: {problem}")
+    return dict(payload)
 
 
 def _checksum(payload: dict[str, Any]) -> str:
@@ -162,19 +178,25 @@ def _make_folder(folder: Path) -> None:
 def _trim(folder: Path) -> None:
     """Drop what a killed process left half written, and the entries used longest ago beyond the size allowed."""
     left = MOST_BYTES
-    for _, size, path in sorted(_files(folder, ENTRIES), reverse=True):
+    for _, size, path in sorted(_files(folder, *ENTRIES), reverse=True):
         left -= size
         if left < 0:
-            path.unlink(missing_ok=True)
+            _remove(path)
     for written, _, path in _files(folder, PARTIAL):
         if written < time.time() - ABANDONED:
             path.unlink(missing_ok=True)
 
 
-def _files(folder: Path, pattern: str) -> list[tuple[float, int, Path]]:
+def _remove(path: Path) -> None:
+    """Remove an entry with all that belongs to it."""
+    for end in ("", *LOGS):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+
+
+def _files(folder: Path, *patterns: str) -> list[tuple[float, int, Path]]:
     """When each file was last used, its size, and where it is."""
     found = []
-    for path in folder.glob(pattern):
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
         with contextlib.suppress(OSError):  # another process may have removed it
             state = path.lstat()
             found.append((state.st_mtime, state.st_size, path))
@@ -184,8 +206,8 @@ def _files(folder: Path, pattern: str) -> list[tuple[float, int, Path]]:
 def entries() -> list[dict[str, Any]]:
     """What the cache holds: file name, size, what it was made for, and whether it is intact."""
     found = []
-    for _, size, path in sorted(_files(cache_folder(), ENTRIES), key=lambda f: f[2]):
-        payload = {"made_for": "work that was done, line by line"} if path.suffix == ".jsonl" else _read(path)
+    for _, size, path in sorted(_files(cache_folder(), *ENTRIES), key=lambda f: f[2]):
+        payload = {"made_for": "a ledger of work that was done"} if path.suffix == ".sqlite" else _read(path)
         made_for = payload.get("made_for", "") if payload else ""
         found.append({"file": path.name, "bytes": size, "made_for": made_for, "intact": bool(payload)})
     return found
@@ -193,7 +215,7 @@ def entries() -> list[dict[str, Any]]:
 
 def clear() -> int:
     """Remove every entry; returns how many there were."""
-    paths = [path for pattern in (ENTRIES, PARTIAL) for _, _, path in _files(cache_folder(), pattern)]
+    paths = [path for _, _, path in _files(cache_folder(), *ENTRIES, PARTIAL)]
     for path in paths:
-        path.unlink(missing_ok=True)
+        _remove(path)
     return len(paths)

@@ -16,7 +16,7 @@ from replicode.theory.errors import Refusal, ReplicodeError
 
 VERBS = (
     *("derive", "check", "population", "generate", "solve", "curve", "optimal", "bayes", "validate"),
-    *("study", "figure", "demo", "cache"),
+    *("sweep", "study", "figure", "demo", "cache"),
 )
 
 
@@ -45,8 +45,9 @@ class _Verbs(click.Group):
         except ReplicodeError as problem:
             say(f"error: {problem}")
             ctx.exit(2)
-        except KeyboardInterrupt:
-            say("interrupted: what is finished is kept, and the same command goes on from there")
+        except KeyboardInterrupt as interrupt:
+            kept = str(interrupt) or "what is finished is kept, and the same command goes on from there"
+            say(f"interrupted: {kept}")
             ctx.exit(130)
         except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
             raise

@@ -7,14 +7,9 @@ meets its entry. Any other text is its own content. Neither needs SymPy.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from replicode.kinds import ActivationLike, Model, Task
 from replicode.theory.registry import ACTIVATIONS, TASKS, Registered
-
-if TYPE_CHECKING:
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
 
 Content = tuple[object, ...]
 

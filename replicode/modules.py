@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,11 @@ from replicode.arguments import BACKENDS, check_parameters, one_of
 from replicode.cache import cached
 from replicode.codegen.loading import call as call
 from replicode.content import Content, activation_content, model_content, task_content
+from replicode.kinds import ActivationLike, Model, SaddleSystem, Task
 from replicode.theory.lengths import Lengths, Tokens, lengths
 
 if TYPE_CHECKING:
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
+    from replicode.codegen.lower import System
 
 
 def module_for(
@@ -66,6 +65,25 @@ def bayes_module(task: str | Task, tokens: Tokens, model: Model | None = None) -
     return _loaded(cached("bayes_module", (task_content(task), repr(law), *model_content(model)), build)["source"])
 
 
+def step_module(
+    act: ActivationLike,
+    task: str | Task,
+    tokens: Tokens,
+    given: Mapping[str, float] | None = None,
+    model: Model | None = None,
+) -> tuple[ModuleType, dict[str, float]]:
+    """The generated module of one step of breaking, from the cache when it is there, and the parameters' values."""
+    law = lengths(tokens)
+
+    def build() -> dict[str, Any]:
+        from replicode.theory.derive.rsb import derive_step
+
+        return _build(act, task, law, given, model, derive_step)
+
+    payload = cached("step_module", _key(act, task, law, model), build)
+    return _loaded(payload["source"]), {**payload["settled"], **(given or {})}
+
+
 def _key(act: ActivationLike, task: str | Task, tokens: Lengths, model: Model | None) -> Content:
     return activation_content(act), task_content(task), repr(tokens), *model_content(model)
 
@@ -77,7 +95,12 @@ def _payload(
 
 
 def _build(
-    act: ActivationLike, task: str | Task, tokens: Lengths, given: Mapping[str, float] | None, model: Model | None
+    act: ActivationLike,
+    task: str | Task,
+    tokens: Lengths,
+    given: Mapping[str, float] | None,
+    model: Model | None,
+    to_level: Callable[[SaddleSystem], System] = lambda system: system,
 ) -> dict[str, Any]:
     from replicode.codegen.compiler import generate
     from replicode.theory.derive.saddle import derive
@@ -90,7 +113,7 @@ def _build(
     system = derive(made, task, tokens, model)
     return {
         "made_for": f"{made.text}, task {system.task.text}, {tokens} tokens",
-        "source": generate(system).source,
+        "source": generate(to_level(system)).source,
         "settled": known,
     }
 

@@ -13,14 +13,12 @@ from mpmath import floor, isfinite, log10, mpf, nint, nstr, workdps
 
 from replicode.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
 from replicode.codegen.runtime.wording import told_apart
+from replicode.kinds import ActivationLike, Model, Task
 from replicode.modules import call
 from replicode.theory.errors import Refusal
 
 if TYPE_CHECKING:
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
     from replicode.theory.lengths import Lengths
-    from replicode.theory.model import Model
 
 _ROUGH = 3
 

@@ -16,12 +16,15 @@ import sympy as sp
 
 from replicode.theory.chain.activation import SIGMA_SIGMA, SIGMA_W
 from replicode.theory.chain.bayes import bayes_chain, bayes_equations
+from replicode.theory.chain.dynamics import dynamics_chain
 from replicode.theory.chain.steps import population_chain
 from replicode.theory.derive.bayes import BayesSystem
 from replicode.theory.derive.channel import N, U
+from replicode.theory.derive.dynamics import DynamicsSystem
 from replicode.theory.derive.optimum import excess_of
 from replicode.theory.derive.population import PopulationSystem
 from replicode.theory.derive.replica import Step
+from replicode.theory.derive.rsb import StepSystem
 from replicode.theory.derive.saddle import Reduction, SaddleSystem
 from replicode.theory.derive.stability import StabilitySystem
 from replicode.theory.language.functions import nodes_that
@@ -80,7 +83,7 @@ class Derivation:
 
 def derivation(system: SaddleSystem) -> Derivation:
     """The derivation of the saddle-point system."""
-    inverse = inverse_map(system)
+    inverse = inverse_map(system) if system.model.has_scores else None
     derived = {f"{name}_derivative_form": e for name, e in system.derivative_equations().items()}
     return _derivation(
         system,
@@ -88,8 +91,8 @@ def derivation(system: SaddleSystem) -> Derivation:
         tokens=system.lengths and (system.tokens or str(system.lengths)),
         free_energy=system.free_energy,
         equations=system.equations() | derived,
-        prox=inverse - W_CHI,
-        jacobian=prox_jacobian(system),
+        prox=None if inverse is None else inverse - W_CHI,
+        jacobian=None if inverse is None else prox_jacobian(system),
         inverse_map=inverse,
         steps=system.steps,
     )
@@ -106,6 +109,19 @@ def stability_derivation(found: StabilitySystem) -> Derivation:
         tokens=system.lengths and (system.tokens or str(system.lengths)),
         free_energy=system.free_energy,
         equations=equations,
+        steps=found.steps,
+    )
+
+
+def step_derivation(found: StepSystem) -> Derivation:
+    """The derivation of one step of replica symmetry breaking."""
+    system = found.system
+    return _derivation(
+        system,
+        level="1rsb",
+        tokens=system.lengths and (system.tokens or str(system.lengths)),
+        free_energy=found.free_energy,
+        equations=found.equations(),
         steps=found.steps,
     )
 
@@ -152,7 +168,19 @@ def population_derivation(system: PopulationSystem) -> Derivation:
     )
 
 
-def _derivation(system: SaddleSystem | PopulationSystem, **found: Any) -> Derivation:
+def dynamics_derivation(system: DynamicsSystem) -> Derivation:
+    """The derivation of the training dynamics."""
+    return _derivation(
+        system,
+        level="dynamics",
+        tokens=system.lengths and (system.tokens or str(system.lengths)),
+        free_energy=system.risk,
+        equations=system.equations(),
+        steps=dynamics_chain(system),
+    )
+
+
+def _derivation(system: SaddleSystem | PopulationSystem | DynamicsSystem, **found: Any) -> Derivation:
     empty = {"prox": None, "jacobian": None, "inverse_map": None}
     return Derivation(
         activation=system.activation.text,
@@ -334,8 +362,10 @@ def as_text(found: Derivation) -> str:
 _POTENTIAL = {
     "rs": ("Free energy", "f"),
     "stability": ("Free energy", "f"),
+    "1rsb": ("Free energy", "f"),
     "population": ("Risk", r"{\rm risk}"),
     "bayes": ("Free entropy", r"\Phi"),
+    "dynamics": ("Risk given the scores", r"{\rm risk}"),
 }
 
 

@@ -18,6 +18,7 @@ from replicode.uncertain import with_error, written
 
 _LAST = ("warnings", "asked", "version")
 _UNREAD = ("asked", "version", "errors", "bayes_error")
+_STRUCTURED = ("norm2_k", "norm2_v", "effective_rank")  # reported with a spectrum alone
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -92,7 +93,11 @@ def _flat(result: Result) -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True, repr=False)
 class Solution(Result):
-    """A solved saddle point; `error` bounds the absolute error of test_risk, `errors` those of the other quantities."""
+    """A solved saddle point; `error` bounds the absolute error of test_risk, `errors` those of the other quantities.
+
+    `rsb` has one step of replica symmetry breaking at the same point, where it was asked for or replica symmetry is not
+    stable and the step is quick.
+    """
 
     headline = ("test_risk", "error", "converged", "rs_stable")
 
@@ -117,6 +122,12 @@ class Solution(Result):
     derivatives: Mapping[str, Mapping[str, float]] | None = None
     derivative_errors: Mapping[str, Mapping[str, float]] | None = None
     derivative_methods: Mapping[str, str] | None = None
+    norm2_k: float | None = None
+    norm2_v: float | None = None
+    effective_rank: float | None = None
+    rsb: Mapping[str, Any] | None = None
+    test_loss: float | None = None
+    classification_error: float | None = None
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -141,7 +152,8 @@ class Solution(Result):
             found = super().shown()
         else:
             found = {n: value for n, value in self._told(DOUBLE_DIGITS).items() if n not in ("asked", "version")}
-        return {n: value for n, value in found.items() if not n.startswith("derivative")} | self._risk_slopes()
+        unread = {n for n in found if n.startswith("derivative") or (n == "rsb" and found[n] is None)}
+        return {n: value for n, value in found.items() if n not in unread} | self._risk_slopes()
 
     def _risk_slopes(self) -> dict[str, Any]:
         """Of the derivatives those of the test risk, each to its error; the JSON has all."""
@@ -151,6 +163,10 @@ class Solution(Result):
 
     def _told(self, most: int) -> dict[str, Any]:
         found, digits = super().to_dict(), self.asked.get("digits") or 0
+        found = {name: value for name, value in found.items() if name not in _STRUCTURED or value is not None}
+        for name in ("test_loss", "classification_error"):  # of problems that have them
+            if found[name] is None:
+                del found[name]
         if digits <= most:
             return found
         from replicode.precise import as_texts

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from replicode.codegen.writing import checked_folder, write
 from replicode.modules import module_for
+from replicode.sweeps.export import as_csv, columns
 from replicode.theory.errors import InputError
 from replicode.theory.limits import given_parameters
 
@@ -42,7 +41,7 @@ def run(
             activation,
             nus=nus,
             lambdas=lambdas,
-            path=folder / "trained.jsonl",
+            path=folder / "study.sqlite",
             say=say,
             module=module,
             parameters=given,
@@ -50,7 +49,7 @@ def run(
         )
     except module.ArgumentError as problem:
         raise InputError(problem.argument, problem.value, problem.allowed) from None
-    table = _table([row.as_dict() for row in rows], folder / "rows.csv")
+    table = write(folder / "rows.csv", as_csv(columns([row.as_dict() for row in rows])))
     drawn = figure(rows, folder / "map.svg")
     parted = [r for r in rows if r.rs_stable and r.verdict == "disagrees"]
     return {
@@ -62,21 +61,3 @@ def run(
             for r in parted
         ],
     }
-
-
-def _table(rows: Sequence[dict[str, Any]], path: Path) -> Path:
-    """The rows with nested values spread over columns."""
-    flat = [{f"{k}_{n}" if n else k: v for k, value in row.items() for n, v in _spread(value)} for row in rows]
-    columns = list(dict.fromkeys(name for row in flat for name in row))
-    text = StringIO()
-    writer = csv.DictWriter(text, columns)
-    writer.writeheader()
-    writer.writerows(flat)
-    return write(path, text.getvalue())
-
-
-def _spread(value: Any) -> list[tuple[str, Any]]:
-    """A value, or the values of a mapping of mappings with the keys that lead to them."""
-    if not isinstance(value, dict):
-        return [("", value)]
-    return [(f"{key}_{below}" if below else str(key), v) for key, inner in value.items() for below, v in _spread(inner)]

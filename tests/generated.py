@@ -6,10 +6,16 @@ that patch one use `monkeypatch`, which takes it back.
 
 from functools import cache
 
-from replicode.modules import module_for
+from replicode.modules import module_for, step_module
 
 
 @cache
 def module_of(activation, task="spiked", tokens=2):
     """The module of an activation given as text, at a number of tokens or a law of lengths given as text."""
     return module_for(activation, task, tokens)[0]
+
+
+@cache
+def step_module_of(activation, task="spiked", tokens=2):
+    """The module of one step of replica symmetry breaking."""
+    return step_module(activation, task, tokens)[0]

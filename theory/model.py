@@ -7,7 +7,7 @@ penalty, the label or the student's output are, nor at which place an order para
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import combinations, permutations
 from typing import Literal
@@ -30,6 +30,8 @@ F = sp.Symbol("f", real=True)
 SIGMA = sp.Symbol("sigma", real=True)
 THETA = sp.Symbol("theta", real=True)
 LAMBDA = sp.Symbol("lambda", nonnegative=True)
+EIGENVALUE = sp.Symbol("s_i", positive=True)
+PENALTY_WEIGHT = sp.Symbol("p_i", nonnegative=True)
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,11 @@ class Block:
         return self._symbol("lambda", nonnegative=True)
 
     @property
+    def teacher_square(self) -> sp.Symbol:
+        """The square of the teacher's whitened weight in one coordinate, one on average."""
+        return sp.Symbol(f"c_{self.name}_i", nonnegative=True)
+
+    @property
     def conjugate_of(self) -> dict[sp.Symbol, sp.Symbol]:
         """The conjugate that stationarity in each of m, q, V determines."""
         return {self.m: self.mh, self.q: self.Vh, self.V: self.qh}
@@ -100,31 +107,35 @@ class Block:
 
 @dataclass(frozen=True)
 class TokenFields:
-    """The names of one token's fields w and G = (prox - w)/V by block, scores first, and of the slope of the weight.
+    """The names of one token's fields w and G = (prox - w)/V by block, scores first, and of the slopes of the weights.
 
-    `slope` is S = d log gbar / d mu at this token, mu = E[chi* | w] and gbar = E[g | w].
+    `slopes` are S = d log Z / d mu by block, mu = E[teacher's field | w]: of Z = E[g | w], the weight of the location,
+    for the scores, and of Z = P(y | w), the label's law, for the values of the hidden token.
     """
 
     w: Mapping[str, sp.Symbol]
     g: Mapping[str, sp.Symbol]
-    slope: sp.Symbol
+    slopes: Mapping[str, sp.Symbol]
 
 
 @dataclass(frozen=True)
 class Model:
     """Training objective sum_mu loss(y_mu, f_mu) + sum_b sum_i penalty(theta_bi), and the law of what it is fed.
 
-    `label` is y in the value teacher's field at the hidden token and in standard normal noise. `output` is what one
-    token adds to f, in sigma and the token's value w. `risk` is what is reported of a fresh sequence. In `penalty`
-    lambda is the strength of the block that theta belongs to.
+    `label` is y in the value teacher's field at the hidden token and in standard normal noise; or it is a tuple of
+    pairs (y, chance of it), of which one is drawn. `output` is what one token adds to f, in sigma and the token's value
+    w. `risk` is what is reported of a fresh sequence. In `penalty` lambda is the strength of the block that theta
+    belongs to. `covariance` is the eigenvalue of the tokens' covariance in one coordinate: one, or EIGENVALUE, and then
+    eigenvalues and teacher are data that come with every question.
     """
 
     blocks: tuple[Block, ...] = (Block("k", "chi", CHI_STAR, "score"), Block("v", "z", Z_STAR, "value"))
-    label: sp.Expr = Z_STAR + NOISE * LABEL_NOISE
+    label: sp.Basic = Z_STAR + NOISE * LABEL_NOISE
     output: sp.Expr = SIGMA * W
     loss: sp.Expr = (Y - F) ** 2 / 2
     risk: sp.Expr = (Y - F) ** 2
     penalty: sp.Expr = LAMBDA * THETA**2 / 2
+    covariance: sp.Expr = sp.S.One
 
     @cached_property
     def key(self) -> str:
@@ -179,6 +190,15 @@ class Model:
         """The conjugate that stationarity in an order parameter determines: m -> mh, q -> Vh, V -> qh."""
         return self.block_of(theta).conjugate_of[theta]
 
+    @property
+    def has_scores(self) -> bool:
+        """Whether there is a block whose field the activation sees."""
+        return any(b.role == "score" for b in self.blocks)
+
+    def without_scores(self) -> Model:
+        """The same problem where the activation is a constant: regression on the values."""
+        return replace(self, blocks=tuple(b for b in self.blocks if b.role != "score"))
+
     @cached_property
     def scores(self) -> Block:
         """The block whose field the activation sees."""
@@ -210,7 +230,8 @@ class Model:
     def _token_fields(self, token: str) -> TokenFields:
         blocks = sorted(self.blocks, key=lambda b: b.role)
         w, g = ({b.name: sp.Symbol(f"{letter}_{b.field}_{token}", real=True) for b in blocks} for letter in ("w", "G"))
-        return TokenFields(w, g, sp.Symbol(f"S_{token}", real=True))
+        names = {"score": f"S_{token}", "value": f"S_y_{token}"}
+        return TokenFields(w, g, {b.name: sp.Symbol(names[b.role], real=True) for b in blocks})
 
     def crossed(self, student: Block, teacher: Block) -> sp.Symbol:
         """The overlap of a student with the teacher of another block, zero on the manifold."""
@@ -229,12 +250,41 @@ class Model:
 
     def label_sources(self) -> dict[sp.Symbol, sp.Expr]:
         """The label's coefficients in the teacher's field and in the noise; it is Gaussian only if linear in them."""
+        if not isinstance(self.label, sp.Expr):
+            raise Refusal(f"label {self.label}: only a label without chances leaves the fields Gaussian")
         sources = {s: sp.diff(self.label, s) for s in (self.values.teacher, LABEL_NOISE)}
         rest = sp.expand(self.label - sp.Add(*[c * s for s, c in sources.items()]))
         if rest != 0 or any(c.has(*sources) for c in sources.values()):
             named = " and ".join(map(str, sources))
             raise Refusal(f"label {self.label}: only one linear in {named} leaves the fields Gaussian")
         return sources
+
+    @cached_property
+    def label_in_law(self) -> bool:
+        """Whether the label is one of the Gaussian fields."""
+        try:
+            return bool(self.label_sources())
+        except Refusal:
+            return False
+
+    @cached_property
+    def translated(self) -> bool:
+        """Whether the loss sees y - f alone."""
+        return bool(sp.simplify(sp.diff(self.loss, Y) + sp.diff(self.loss, F)) == 0)
+
+    @cached_property
+    def margin(self) -> bool:
+        """Whether the loss sees the product y f alone: it then asks for labels 1 and -1."""
+        product = sp.simplify(Y * sp.diff(self.loss, Y) - F * sp.diff(self.loss, F)) == 0
+        return bool(product and self.loss.has(Y))
+
+    @cached_property
+    def square(self) -> bool:
+        """Whether the loss is a multiple of (y - f)^2."""
+        try:
+            return bool(self.loss_curvature())
+        except Refusal:
+            return False
 
     def output_rate(self) -> sp.Expr:
         """What one token's value is multiplied by in f; only where f is linear in the values are they eliminated."""
@@ -250,9 +300,27 @@ class Model:
             raise Refusal(f"penalty {self.penalty}: only a multiple of theta**2 leaves the prior integral Gaussian")
         return curvature.subs(LAMBDA, block.strength)
 
+    @property
+    def structured(self) -> bool:
+        """Whether the tokens' covariance is not the identity; the overlaps then are in its metric."""
+        if self.covariance not in (sp.S.One, EIGENVALUE):
+            raise Refusal(f"covariance {self.covariance}: only 1, or {EIGENVALUE}, the eigenvalue of a coordinate")
+        return bool(self.covariance != 1)
+
+    def whitened_curvature(self, block: Block) -> sp.Expr:
+        """The curvature of the penalty in one coordinate of the whitened weights, in which the tokens are isotropic.
+
+        theta = whitened/sqrt(s_i); coordinates may be weighed by p_i.
+        """
+        return self.penalty_curvature(block) * PENALTY_WEIGHT / self.covariance
+
     def loss_curvature(self) -> sp.Expr:
         """The c of loss = c (y - f)^2 / 2; only then is the value channel eliminated in closed form."""
         return _square(self.loss, "loss", "lets the value channel be eliminated")
+
+    def square_curvature(self) -> sp.Expr:
+        """The c of the square c (y - f)^2 / 2 on which rules are checked: the loss itself where it is one."""
+        return self.loss_curvature() if self.square else sp.S.One
 
     def risk_factor(self) -> sp.Expr:
         """The c of risk = c (y - f)^2, whose average given the scores is a matter of two moments."""
@@ -265,7 +333,7 @@ class Model:
     def token_law(self, students: Mapping[str, sp.Symbol]) -> FieldLaw:
         """The base law of one token's teacher fields, label and student fields, teachers being N(0, I)."""
         teachers = {b.teacher: {b.teacher.name: sp.S.One} for b in self.blocks}
-        label = {Y: {s.name: c for s, c in self.label_sources().items()}}
+        label = {Y: {s.name: c for s, c in self.label_sources().items()}} if self.label_in_law else {}
         return FieldLaw.of({**teachers, **label, **{students[b.name]: b.student_field() for b in self.blocks}})
 
 
@@ -278,3 +346,4 @@ def _square(expr: sp.Expr, name: str, why: str) -> sp.Expr:
 
 
 DEFAULT_MODEL = Model()
+STRUCTURED_MODEL = Model(covariance=EIGENVALUE)

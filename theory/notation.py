@@ -28,8 +28,16 @@ _NAMES: dict[str, tuple[str, str]] = {
     "y": ("y", "label"),
     "w_chi": (r"w^{\chi}", "score field of a token, whose prox is its score x"),
     "L_seq": ("L", "number of tokens of a sequence, drawn from its distribution"),
+    "z_star": ("z_{*}", "the teacher's value z* of the hidden token"),
     "S_eps": (r"S_{\varepsilon}", "d log gbar / d mu at the hidden token, gbar = E[g | w], mu = E[chi* | w]"),
     "S_l": (r"S_{\ell}", "d log gbar / d mu at an idle token"),
+    "S_y_eps": (
+        r"S^{y}_{\varepsilon}",
+        "d log Z / d mu of the label's law Z(y, mu) = E[P(y | z*) | w], mu = E[z* | w]",
+    ),
+    "gain": ("g", "G_z per unit of sigma: minus the slope of the envelope of the loss in U"),
+    "f_prox": ("f", "the output at the prox"),
+    "stiffness": ("h", "the second derivative of the envelope of the loss in U"),
     "R_kk": (r"R_{kk}", "average of the squared responses dG_k/dw_k, summed over pairs of tokens"),
     "R_kv": (r"R_{kv}", "average of the squared responses dG_k/dw_v, summed over pairs of tokens"),
     "R_vv": (r"R_{vv}", "average of the squared responses dG_v/dw_v, summed over pairs of tokens"),
@@ -39,6 +47,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "T_vv": (r"T_{vv}", "entry of the de Almeida-Thouless matrix"),
     "replicon": (r"\rho(T)", "spectral radius of T; replica symmetry is stable while it is below one"),
     "t_chi_star": (r"t_{*}", "exponent of chi* in the test weight exp(t chi*), which is its slope S"),
+    "t_z_star": (r"t_{*}", "exponent of z* in the test weight exp(t z*), which is its slope S"),
     "ElogZ": (r"\mathbb{E}[\log Z]", "average of the log-evidence of a label and the fields"),
     "dlogZ_k": (r"\partial_{\chi}\log Z", "gradient of log Z in the score fields, all tokens"),
     "dlogZ_v": (r"\partial_{z}\log Z", "gradient of log Z in the value fields, all tokens"),
@@ -65,6 +74,21 @@ _NAMES: dict[str, tuple[str, str]] = {
     "rs_b": ("b", "coefficient of the all-ones matrix in a replica-symmetric matrix a I + b J"),
     "rs_c": ("c", "coefficient of the identity in a second replica-symmetric matrix"),
     "rs_d": ("d", "coefficient of the all-ones matrix in a second replica-symmetric matrix"),
+    "rs_e": ("e", "coefficient of the blocks of ones in a second matrix of overlaps"),
+    "rs_f": ("f", "coefficient of the all-ones matrix in a second matrix of overlaps"),
+    "x_rep": ("x", "number of replicas in a block"),
+    "y_P": ("y", "Parisi parameter beta_T x_rep at zero temperature, conjugate to the energy of a state"),
+    "qt0": (r"\tilde q_0", "conjugate of the overlap of two states at finite temperature, beta_T**2 qh0"),
+    "qt1": (r"\tilde q_1", "conjugate of the overlap inside a state at finite temperature, beta_T**2 qh1"),
+    "d_1": ("d_1", "variance of the noise that tells states apart"),
+    "u_0": ("u_0", "y - w in a Gaussian channel without the noise that tells states apart"),
+    "EF": (r"\mathbb{E}[F]", "average of F = -(1/y) log E exp(-y M), the inner average over the noise of a state"),
+    "EF_value": (r"\mathbb{E}[F]", "average of F = -(1/y) log E exp(-y M)"),
+    "EM_tilted": (r"\mathbb{E}\langle M\rangle", "average of M, the noise of a state tilted by exp(-y M)"),
+    "df_dy": (r"\partial_y f", "derivative of the free energy in the Parisi parameter, zero at equilibrium"),
+    "complexity": (r"\Sigma", "logarithm of the number of states per dimension"),
+    "energy": (r"e", "energy of the states that y selects"),
+    "dEF_y_P": (r"\partial_{y}\mathbb{E}[F]", "derivative of the average of F in y"),
     "mt": (r"\tilde m", "conjugate of the teacher overlap at finite temperature, beta_T mh"),
     "qt": (r"\tilde q", "conjugate of the replica overlap at finite temperature, beta_T**2 qh"),
     "Vt": (r"\tilde V", "conjugate of the diagonal overlap at finite temperature, beta_T Vh"),
@@ -94,6 +118,18 @@ _NAMES: dict[str, tuple[str, str]] = {
     "k_vstar": (r"(k\!\cdot\!v^{*})", "cross overlap k.v*/D"),
     "v_kstar": (r"(v\!\cdot\!k^{*})", "cross overlap v.k*/D"),
     "k_v": (r"(k\!\cdot\!v)", "cross overlap k.v/D"),
+    "f": ("f", "output of the student"),
+    "r": ("r", "residual y - f"),
+    "G": ("G", "minus the slope of the loss in the output"),
+    "batch": ("B", "sequences per step"),
+    "eta_k": (r"\eta_{k}", "step size of k"),
+    "eta_v": (r"\eta_{v}", "step size of v"),
+    "dir_a": ("a", "a coordinate of one direction"),
+    "dir_b": ("b", "a coordinate of another direction"),
+    "step_a": (r"\delta_a", "what a step adds to it"),
+    "step_b": (r"\delta_b", "what a step adds to the other"),
+    "chi": (r"\chi", "score of a token under the student"),
+    "mean_i": (r"{\rm mean}_i", "mean over the coordinates of the tokens' covariance"),
     "t_y": (r"t_{y}", "exponent of the label in the test function exp(t.w)"),
 }
 _BLOCK = {"k": "the scores' weights k", "v": "the values' weights v"}
@@ -110,11 +146,17 @@ _OVERLAPS = {
     "mh": (r"\hat m_{%s}", "conjugate of m for "),
     "qh": (r"\hat q_{%s}", "conjugate of V for "),
     "Vh": (r"\hat V_{%s}", "conjugate of q for "),
+    "q0": ("q_{0,%s}", "overlap between two states of "),
+    "q1": ("q_{1,%s}", "overlap inside a state, or squared norm per dimension, of "),
+    "qh0": (r"\hat q_{0,%s}", "conjugate of q0 for "),
+    "qh1": (r"\hat q_{1,%s}", "conjugate of V at one step of breaking for "),
+    "G2": (r"\langle |G|^2\rangle_{%s}", "average of the squared gains, the noise of a state tilted, of "),
     "lambda": (r"\lambda_{%s}", "ridge of "),
     "dEM_m": (r"\partial_{m_{%s}}\mathbb{E}[M]", "derivative of the average of M in m of "),
     "dEM_q": (r"\partial_{q_{%s}}\mathbb{E}[M]", "derivative of the average of M in q of "),
     "dEM_V": (r"\partial_{V_{%s}}\mathbb{E}[M]", "derivative of the average of M in V of "),
 }
+_STATES = {"within": "of G within a state", "between": "of the tilted average of G between states"}
 _NUMBERED = {
     "x": ("x_{%s}", "score at the prox, token "),
     "w": ("w_{%s}", "value field w_z, token "),
@@ -148,6 +190,25 @@ def _field(kind: str, field: str, token: str) -> tuple[str, str]:
     return rf"{kind}^{{{_FIELD_TEX[field]}}}_{{{_TOKEN_TEX[token]}}}", words[kind]
 
 
+def _tilted(field: str, token: str) -> tuple[str, str]:
+    shown, words = _field("G", field, token)
+    return rf"\langle {shown}\rangle", f"tilted average over the noise of a state of {words}"
+
+
+def _response(kind: str, states: str, pair: str) -> tuple[str, str]:
+    words = {"R": "average of the squared responses ", "T": "entry of the de Almeida-Thouless matrix "}
+    return rf"{kind}^{{\rm {states}}}_{{{pair}}}", words[kind] + _STATES[states]
+
+
+def _response_square(pair: str, states: str) -> tuple[str, str]:
+    return _response("R", states, pair)
+
+
+def _state(letter: str, number: str) -> tuple[str, str]:
+    words = {"M": "value of M at ", "p": "chance of ", "G": "value of G at ", "t": "exponent of test function "}
+    return f"{letter}_{{{number}}}", words[letter] + ("" if letter == "t" else "noise ") + number
+
+
 def _source(name: str, replica: str) -> tuple[str, str]:
     words = {"theta": "coordinate of the weights ", "s": "source that multiplies the field "}
     letter = r"\theta" if name == "theta" else name
@@ -177,7 +238,60 @@ def _staged(name: str, number: str) -> tuple[str, str]:
     return rf"{{\rm {name}}}_{{{number}}}", "token sum, scalar or token vector, defined beside the Jacobian of the prox"
 
 
+_STUDENT_FIELD = {"kstar": r"\chi^{*}", "vstar": "z^{*}", "k": r"\chi", "v": "z"}
+_CONDITIONAL = {"r": "r", "f_l": r"f_\ell", "f_j": "f_j", "h_l": r"h_\ell"}
+
+
+def _pull(block: str, along: str) -> tuple[str, str]:
+    shown = rf"\mathbb{{E}}[G\, f^{{{block}}}\!\cdot {_STUDENT_FIELD[along]}]"
+    return shown, f"average of G times the slopes of f in the fields of {block}, times the fields of {along}"
+
+
+def _spread(one: str, two: str) -> tuple[str, str]:
+    words = f"average of G^2 times the slopes of f in the fields of {one} and of {two}, over the tokens"
+    return rf"\mathbb{{E}}[G^2 f^{{{one}}}\!\cdot f^{{{two}}}]", words
+
+
+def _conditional_mean(name: str) -> tuple[str, str]:
+    return rf"\langle {_CONDITIONAL[name]}\rangle", f"mean of {name} given the scores"
+
+
+def _conditional_covariance(one: str, two: str) -> tuple[str, str]:
+    shown = rf"\langle {_CONDITIONAL[one]};{_CONDITIONAL[two]}\rangle"
+    return shown, f"covariance of {one} and {two} given the scores"
+
+
+def _loading(variable: str, normal: str) -> tuple[str, str]:
+    return rf"c_{{{variable}{normal}}}", f"coefficient of normal {normal} in variable {variable}"
+
+
+_COORDINATE = {
+    "s": ("s_{%s}", "eigenvalue of the tokens' covariance, coordinate "),
+    "p": ("p_{%s}", "weight of the penalty, one unless given, coordinate "),
+}
+
+
+def _coordinate(name: str, number: str) -> tuple[str, str]:
+    shown, words = _COORDINATE[name]
+    return shown % number, words + number
+
+
+def _teacher_square(block: str, number: str) -> tuple[str, str]:
+    words = f"square of the teacher's whitened weight, D t_i, for {_BLOCK[block]}, coordinate {number}"
+    return f"c^{{{block}}}_{{{number}}}", words
+
+
+def _spectral(name: str, block: str) -> tuple[str, str]:
+    words = {"tau": "mean of s_i/(lambda p_i + Vh s_i)", "kappa": "the same mean weighed by the teacher, c_i"}
+    return rf"\{name}_{{{block}}}", f"{words[name]}, for {_BLOCK[block]}"
+
+
 _PATTERNS = (
+    (re.compile(r"pull_([kv])_(kstar|vstar|k|v)"), _pull),
+    (re.compile(r"spread_([kv])([kv])"), _spread),
+    (re.compile(r"mean_(r|f_l|f_j|h_l)"), _conditional_mean),
+    (re.compile(r"cov_(r|f_l|f_j|h_l)__(r|f_l|f_j|h_l)"), _conditional_covariance),
+    (re.compile(r"load_(\d)(\d)"), _loading),
     (re.compile(r"diff\((F_\d+), (.+)\)"), _rate),
     (re.compile(r"([FPT])_(\d+)"), _abbreviation),
     (re.compile(r"(S|K|A|B|ax|bx|aw|bw)_(\d+)"), _staged),
@@ -185,6 +299,13 @@ _PATTERNS = (
     (re.compile(r"(w_chi|sigma|A_L|B_L|x|w|z|H|C|E)_(\d+)"), _numbered),
     (re.compile(r"([wGt])_(chi|z)_(eps|l)"), _field),
     (re.compile(r"(theta|s)_([0ab])"), _source),
+    (re.compile(r"([sp])_(\d+|i)"), _coordinate),
+    (re.compile(r"c_([kv])_(\d+|i)"), _teacher_square),
+    (re.compile(r"(tau|kappa)_([kv])"), _spectral),
+    (re.compile(r"G_(chi|z)_(eps|l)_tilted"), _tilted),
+    (re.compile(r"(T)_(within|between)_([kv]{2})"), _response),
+    (re.compile(r"R_([kv]{2})_(within|between)"), _response_square),
+    (re.compile(r"([MpGt])_([12])"), _state),
     (re.compile(r"avg_(.+)"), _averaged),
 )
 
@@ -275,7 +396,7 @@ class _Tex(LatexPrinter):
         name = expr.func.__name__
         if name == "EM":
             return self._print_EM(expr, exp)
-        if name.startswith("G_"):
+        if name == "EF" or name.startswith(("G_", "tau_", "kappa_")):
             return tex(name) + (f"^{{{exp}}}" if exp else "")
         return str(super()._print_Function(expr, exp))
 

@@ -33,3 +33,31 @@ TASKS: dict[str, Registered] = {
     "spiked": Registered("sqrt(nu)*x - nu/2"),
     "max": Registered("nu*x - log(sum(exp(nu*x))) + log(L)"),
 }
+
+
+class Named(NamedTuple):
+    """A loss or a label by name: its text, or texts of values and chances in turn, and the ranges of its parameters."""
+
+    texts: tuple[str, ...]
+    parameters: tuple[str, ...] = ()
+    ranges: tuple[tuple[float, float], ...] = ()
+
+
+SIZES = (1e-3, 1e3)
+
+LOSSES = {
+    "quadratic": Named(("(y - f)**2/2",)),
+    "absolute": Named(("abs(y - f)",)),
+    "huber": Named(("((y - f)**2 - relu(abs(y - f) - delta)**2)/2",), ("delta",), (SIZES,)),
+    "logistic": Named(("softplus(-y*f)",)),
+    "hinge": Named(("relu(1 - y*f)",)),
+}
+
+LABELS = {
+    "gaussian": Named(("z + noise*xi",)),
+    "sign": Named(("sign(z + noise*xi)",)),
+    "logit": Named(("1", "sigmoid(gamma*z)", "-1", "sigmoid(-gamma*z)"), ("gamma",), (SIZES,)),
+    "probit": Named(("sign(gamma*z + xi)",), ("gamma",), (SIZES,)),
+    "magnitude": Named(("abs(z) + noise*xi",)),
+    "outliers": Named(("z + noise*xi", "1 - p", "z + size*xi", "p"), ("p", "size"), ((0.0, 1.0), (1e-6, 1e4))),
+}

@@ -93,9 +93,16 @@ def _divides(factor: sp.Expr, coefficient: sp.Expr) -> bool:
 
 
 def staged_derivatives(
-    sums: Sequence[tuple[sp.Symbol, sp.Expr]], value: sp.Expr, tidy: Callable[[sp.Expr], sp.Expr] = sp.S
+    sums: Sequence[tuple[sp.Symbol, sp.Expr]],
+    value: sp.Expr,
+    tidy: Callable[[sp.Expr], sp.Expr] = sp.S,
+    derivative: Callable[..., sp.Expr] | None = None,
 ) -> StagedDerivatives:
-    """Gradient and Hessian blocks of value(T_1..T_p) in the token variables X and W, by the chain rule."""
+    """Gradient and Hessian blocks of value(T_1..T_p) in the token variables X and W, by the chain rule.
+
+    `derivative` has the derivatives of the value in the sums where these are not those of its expression.
+    """
+    by_sums = derivative or (lambda *by: sp.diff(value, *by))
     symbols = [s for s, _ in sums]
     bodies = [b for _, b in sums]
     count = len(sums)
@@ -110,7 +117,7 @@ def staged_derivatives(
     adjoint: list[sp.Expr] = [sp.S.Zero] * count
     for c in reversed(range(count)):
         flow = sum((adjoint[d] * inner[d, c] for d in range(c + 1, count)), sp.S.Zero)
-        adjoint[c] = stage.define(f"A_{c + 1}", "scalar", tidy(sp.diff(value, symbols[c])) + flow)
+        adjoint[c] = stage.define(f"A_{c + 1}", "scalar", tidy(by_sums(symbols[c])) + flow)
 
     def contracted(*by: sp.Symbol) -> sp.Expr:
         return tidy(sum((adjoint[c] * sp.diff(bodies[c], *by) for c in range(count)), sp.S.Zero))
@@ -126,7 +133,7 @@ def staged_derivatives(
         if e <= c
     }
     curvature = {
-        (c, d): stage.define(f"B_{c + 1}{d + 1}", "scalar", tidy(sp.diff(value, symbols[c], symbols[d])))
+        (c, d): stage.define(f"B_{c + 1}{d + 1}", "scalar", tidy(by_sums(symbols[c], symbols[d])))
         for c in range(count)
         for d in range(c + 1)
     }

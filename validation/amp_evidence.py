@@ -21,7 +21,7 @@ from replicode.theory.errors import Refusal
 from replicode.theory.language.nodes import TokenSum, X
 from replicode.theory.language.task import Task
 from replicode.theory.lengths import Lengths
-from replicode.theory.model import NU
+from replicode.theory.model import DEFAULT_MODEL, NU, Model
 from replicode.validation.amp import Evidence
 from replicode.validation.amp_ranked import chances, noise_of
 from replicode.validation.bayes import bayes_module
@@ -35,9 +35,11 @@ _STEP = 1e-3
 _ROWS = 1024
 
 
-def evidence_of(setting: Task, tokens: int | str | Lengths, nu: float, noise: float) -> Evidence:
+def evidence_of(
+    setting: Task, tokens: int | str | Lengths, nu: float, noise: float, model: Model = DEFAULT_MODEL
+) -> Evidence:
     """The evidence of a task; a Refusal where its weight both couples the scores and moves them."""
-    module, slope = bayes_module(setting, tokens), sp.diff(setting.own, X)
+    module, slope = bayes_module(setting, tokens, model), sp.diff(setting.own, X)
     if nu == inf:
         return LocatedEvidence(module, noise, ranked_chances(setting.hard_limit() * inf))
     if not setting.log_weight.has(TokenSum):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
+from types import ModuleType
 
 import numpy as np
 
@@ -46,14 +47,18 @@ def _evolution(tracks: Array, errors: Array) -> Evolution:
 @one_thread()
 def by_quadrature(of: Problem, start: Start, iterations: int = 10) -> Evolution:
     """From the averages of the generated module; the errors are the change from coarser nodes."""
-    module = bayes_module(of.task, of.lengths)
+    module = _module(of)
     channel = call(module, "channel_at", nu=of.nu, noise=of.noise)
 
     def rates(fineness: float) -> Rates:
         return lambda q: _channel_rates(channel, q, fineness)
 
-    coarse, fine = (_track(rates(f), of.alpha, of.noise, start, iterations) for f in FINENESS)
+    coarse, fine = (_track(rates(f), of, start, iterations) for f in FINENESS)
     return _evolution(fine, np.abs(fine - coarse) + ROUNDING)
+
+
+def _module(of: Problem) -> ModuleType:
+    return bayes_module(of.task, of.lengths, of.model)
 
 
 def _channel_rates(channel: Evaluator, q: Array, fineness: float) -> Array:
@@ -74,32 +79,33 @@ def by_sampling(
     def rates(q: Array) -> Array:
         return _sampled_rates(of, q, count, rng)
 
-    tracks = np.stack([_track(rates, of.alpha, of.noise, start, iterations) for _ in range(replicas)])
+    tracks = np.stack([_track(rates, of, start, iterations) for _ in range(replicas)])
     return _evolution(tracks.mean(axis=0), tracks.std(axis=0, ddof=1) / sqrt(replicas))
 
 
 def _sampled_rates(of: Problem, q: Array, count: int, rng: np.random.Generator) -> Array:
     """The same averages over `count` sequences of each length."""
     q_k, q_v = q.tolist()
+    spread = sqrt(_module(of).label_variance(1.0 - q_v, of.noise))
     found = np.zeros(3)
     for law, tokens, share in zip(of.scores, of.lengths.tokens, of.lengths.weights):
         chi, eps = drawn_scores(law, tokens, count, rng)
         hidden = np.arange(count), eps
         w_k = q_k * chi + sqrt(q_k - q_k**2) * rng.standard_normal(chi.shape)
         w_v = sqrt(q_v) * rng.standard_normal(chi.shape)
-        y = w_v[hidden] + sqrt(1.0 - q_v + of.noise**2) * rng.standard_normal(count)
+        y = w_v[hidden] + spread * rng.standard_normal(count)
         squares = [(g**2).sum() / count for g in of.evidence.log_z_gradient(y, w_k, w_v, 1.0 - q_k, 1.0 - q_v)]
         found += share * np.array([*squares, of.evidence.location(w_k, 1.0 - q_k)[hidden].mean()])
     return found
 
 
-def _track(rates: Rates, alpha: float, noise: float, start: Start, iterations: int) -> Array:
+def _track(rates: Rates, of: Problem, start: Start, iterations: int) -> Array:
     """q_k, q_v and test_risk as rows."""
     q = np.array([start.q_k, start.q_v])
     found = np.empty((3, iterations + 1))
     for t in range(iterations + 1):
         *gains, location = rates(q)
-        found[:, t] = *q, 1.0 + noise**2 - q[1] * location
-        qh = alpha * np.array(gains)
+        found[:, t] = *q, _module(of).risk_of_location(location, q[1], of.noise)
+        qh = of.alpha * np.array(gains)
         q = qh / (1.0 + qh)
     return found

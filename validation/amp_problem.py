@@ -10,8 +10,10 @@ import numpy as np
 from replicode.theory.errors import InputError
 from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, lengths
+from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.validation.amp import Evidence, Step
 from replicode.validation.amp_evidence import evidence_of
+from replicode.validation.learning import learning
 from replicode.validation.measure import Overlaps
 from replicode.validation.sampling import Array, Dataset, Sampler
 from replicode.validation.scores import Index, Scores, scores_of
@@ -28,6 +30,7 @@ class Problem:
     alpha: float
     scores: tuple[Scores, ...]
     evidence: Evidence
+    model: Model = DEFAULT_MODEL
 
     def __post_init__(self) -> None:
         if not (isfinite(self.alpha) and self.alpha > 0):
@@ -36,14 +39,22 @@ class Problem:
     def draw(self, dim: int, rng: np.random.Generator) -> Dataset:
         """A data set of N = alpha D sequences, tokens in single precision."""
         samples = max(1, round(self.alpha * dim))
-        return Sampler(self.lengths, dim, samples, self.noise, self.scores, single=True).draw(rng)
+        return Sampler(self.lengths, dim, samples, self.noise, self.scores, True, self.model).draw(rng)
 
 
-def problem(setting: str | Task, tokens: int | str | Lengths, nu: float, noise: float, alpha: float) -> Problem:
+def problem(
+    setting: str | Task,
+    tokens: int | str | Lengths,
+    nu: float,
+    noise: float,
+    alpha: float,
+    model: Model = DEFAULT_MODEL,
+) -> Problem:
     """The problem of a task at these numbers."""
     setting, sizes = task(setting), lengths(tokens)
     laws = tuple(scores_of(setting, nu, n) for n in sizes.tokens)
-    return Problem(setting, sizes, nu, noise, alpha, laws, evidence_of(setting, sizes, nu, noise))
+    evidence = evidence_of(setting, sizes, nu, noise, model)
+    return Problem(setting, sizes, nu, noise, alpha, laws, evidence, model)
 
 
 def drawn_scores(law: Scores, tokens: int, count: int, rng: np.random.Generator) -> tuple[Array, Index]:
@@ -65,7 +76,7 @@ def fresh_risk(of: Problem, step: Step, count: int, rng: np.random.Generator) ->
         chi, eps = drawn_scores(law, tokens, count, rng)
         omega_k, z_star, omega_v = _conditional_fields(step.overlaps, chi, rng)
         hidden = np.arange(count), eps
-        y = z_star[hidden] + of.noise * rng.standard_normal(count)
+        y = learning(of.model).label(z_star[hidden], of.noise, rng)
         f = (of.evidence.location(omega_k, step.V_k) * omega_v).sum(axis=1)
         means.append(((y - f) ** 2).mean())
         variances.append(((y - f) ** 2).var() / count)

@@ -75,15 +75,16 @@ def objective(
     lambda_k: float,
     lambda_v: float,
     centre: Centre | None = None,
+    rounding: float | None = None,
 ) -> tuple[float, Array]:
-    """Value and gradient at params = (k, v) of the training objective of the data's model.
+    """Value and gradient at params = (k, v) of the training objective of the data's model, its loss rounded or not.
 
     The sequences are taken in chunks that stay in a cache, so that X is read from memory once: four matrix-vector
     products per chunk, two forward and two backward. (A pair of them takes half to two thirds of the time of one
     product with two columns.) Products are in the precision of X, sums over chunks and all else in double.
     """
     k, v = np.split(params, 2)
-    of, penalised = learning(dataset.model), ((k, lambda_k), (v, lambda_v))
+    of, penalised = learning(dataset.model, rounding), ((k, lambda_k), (v, lambda_v))
     value = sum(of.penalty(*pair).sum() for pair in penalised).item()
     gradient: Array = np.concatenate([of.penalty_slope(*pair) for pair in penalised])
     moved = (k, v) if centre is None else (k - centre.k, v - centre.v)

@@ -28,6 +28,7 @@ from replicode.codegen.population import CHECK, FINE, averager
 from replicode.codegen.threads import one_thread
 from replicode.theory.language.activation import activation
 from replicode.theory.language.task import task
+from replicode.theory.model import DEFAULT_MODEL
 from replicode.validation.attention import TokenMap, fields, objective
 from replicode.validation.learning import learning
 from replicode.validation.sampling import Array, Dataset
@@ -112,9 +113,12 @@ class Controls:
 def controls_of(attention: GeneratedAttention) -> Controls | None:
     """The control variates of a generated activation around its population optimum, to which training is near.
 
-    None where the risks of the aligned estimators are not known to ACCURACY, by far the smallest error in sight.
+    None where the risks of the aligned estimators are not known to ACCURACY, by far the smallest error in sight, and
+    for any problem but the default one, on which they were tried.
     """
     module = attention.module
+    if attention.model != DEFAULT_MODEL or not attention.has_scores:
+        return None
     act, setting = activation(module.METADATA["activation"]), task(module.METADATA["task"])
     averages, _ = averager(act, setting, attention.nu, attention.lengths)
     values = {sp.Symbol(name, real=True): float(p) for name, p in zip(module.PARAMETERS, attention.params, strict=True)}

@@ -1,7 +1,7 @@
 """Where theory and trained attention part: a scan over (nu, lambda) and its map, the stability verdict on top.
 
-Every (point, dimension) of trainings and every solved point is one line of a file of JSON lines, so a scan that was
-stopped goes on where it was, and a changed solver is met by the trainings that are already there.
+Every (point, dimension) of trainings and every solved point is one row of a ledger, so a scan that was stopped goes on
+where it was, and a changed solver is met by the trainings that are already there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from replicode.theory.lengths import lengths
 from replicode.theory.limits import given_parameters
 from replicode.validation.cost import check_cost
 from replicode.validation.experiment import MOST_FAILURES, streams
-from replicode.validation.kept import Kept
+from replicode.validation.ledger import Ledger
 from replicode.validation.measure import QUANTITIES, measure
 from replicode.validation.module import GeneratedAttention
 from replicode.validation.response import TrainedResponse, loss_curvatures, response
@@ -160,7 +160,7 @@ def scan(
     module: ModuleType | None = None,
     **more: float,
 ) -> list[Row]:
-    """Solve and train at every (nu, lambda), at D/4, D/2 and D, keeping what is done in the file `path`.
+    """Solve and train at every (nu, lambda), at D/4, D/2 and D, keeping what is done in the ledger `path`.
 
     `module` is the generated module of the activation, where it is at hand.
     """
@@ -170,7 +170,7 @@ def scan(
     act = activation_of(activation, given_parameters(parameters, more))
     settled = act.settled()
     module = module or generate(derive(act, task, law)).load()
-    keep = Kept(path)
+    keep = Ledger(path)
     rows = []
     for nu in nus:
         for penalty in lambdas:
@@ -209,7 +209,7 @@ def check_scan(
         raise InputError("noise", noise, "a finite number of at least 0")
 
 
-def _row(case: Case, module: ModuleType, dims: tuple[int, ...], seeds: int, digits: int, keep: Kept) -> Row:
+def _row(case: Case, module: ModuleType, dims: tuple[int, ...], seeds: int, digits: int, keep: Ledger) -> Row:
     """The row of a point, from the file as far as it is there."""
     solved = _solved(case, module, digits, keep)
     attention = GeneratedAttention(module, case.nu, case.noise, np.array([x for _, x in case.parameters]))
@@ -220,26 +220,28 @@ def _row(case: Case, module: ModuleType, dims: tuple[int, ...], seeds: int, digi
     return Row(case, **solved, trained=trained, failures=failures)
 
 
-def _solved(case: Case, module: ModuleType, digits: int, keep: Kept) -> dict[str, Any]:
+def _solved(case: Case, module: ModuleType, digits: int, keep: Ledger) -> dict[str, Any]:
     """The theory's side of a row; kept for this very solver only."""
     key = {"solved": asdict(case), "digits": digits, "signature": module.METADATA["signature"]}
-    if (known := keep.get(key)) is not None:
-        return dict(known)
+    return dict(keep.once(key, lambda: _theory(case, module, digits)))
+
+
+def _theory(case: Case, module: ModuleType, digits: int) -> dict[str, Any]:
+    """What the solver says of a point, ready to be kept."""
     physics = (case.alpha, case.nu, case.noise, *case.lambdas)
     found = module.solve(*physics, init=case.init, tol=10.0**-digits, **dict(case.parameters))
     fields = found._asdict() | found.order_parameters
     errors = {**found.errors, "test_risk": found.error}
-    payload = {
+    return {
         "theory": {q: float(fields[q]) for q in COMPARED},
         "theory_error": {q: float(errors[q]) for q in COMPARED},
         **{name: fields[name] for name in ("converged", "rs_stable", "replicon", "jump_weight", "folded_mass")},
         "jump_shift": found.jump_weight * abs(found.conjugates["Vh_k"]) * found.order_parameters["V_k"],
     }
-    return dict(keep.put(key, payload))
 
 
 def _trainings(
-    case: Case, attention: GeneratedAttention, dim: int, seeds: int, keep: Kept, metadata: Mapping[str, Any]
+    case: Case, attention: GeneratedAttention, dim: int, seeds: int, keep: Ledger, metadata: Mapping[str, Any]
 ) -> list[list[float] | None]:
     """The KEPT numbers of each training at one dimension, None where it did not converge; more seeds only add.
 

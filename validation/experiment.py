@@ -17,10 +17,11 @@ from replicode.theory.lengths import Lengths
 from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.validation.attention import TokenMap
 from replicode.validation.controls import CONTROLS, Controls
-from replicode.validation.kept import Kept
+from replicode.validation.ledger import Ledger, LedgerError
 from replicode.validation.measure import QUANTITIES, Risk, measure
 from replicode.validation.sampling import Array, Sampler
 from replicode.validation.scores import Scores, scores_of
+from replicode.validation.spectrum import Coordinates
 from replicode.validation.statistics import FALSE_ALARM, SHIFT, Comparison, QuantityTest, compare, holm
 from replicode.validation.training import Start, train
 
@@ -39,6 +40,7 @@ class Ensemble:
     scores: tuple[Scores, ...]
     single: bool = False
     model: Model = DEFAULT_MODEL
+    coordinates: Coordinates | None = None
 
     @classmethod
     def of(
@@ -51,10 +53,11 @@ class Ensemble:
         *,
         single: bool = False,
         model: Model = DEFAULT_MODEL,
+        coordinates: Coordinates | None = None,
     ) -> Ensemble:
         """The setting of a task at a signal nu, which is infinite where the task has that limit."""
         scores = tuple(scores_of(task, nu, tokens) for tokens in lengths.tokens)
-        return cls(lengths, alpha, noise, scores, single, model)
+        return cls(lengths, alpha, noise, scores, single, model, coordinates)
 
     def __post_init__(self) -> None:
         if not (isfinite(self.alpha) and self.alpha > 0):
@@ -68,7 +71,8 @@ class Ensemble:
         """
         exact = self.alpha * dim
         samples = round(exact) if abs(exact - round(exact)) <= 1e-9 else floor(exact + rng.random())
-        return Sampler(self.lengths, dim, max(samples, 1), self.noise, self.scores, self.single, self.model)
+        law = None if self.coordinates is None else self.coordinates.at(dim)
+        return Sampler(self.lengths, dim, max(samples, 1), self.noise, self.scores, self.single, self.model, law)
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ def run(
     *,
     tolerance: float | None = None,
     controls: Controls | None = None,
-    kept: Kept | None = None,
+    kept: Ledger | None = None,
 ) -> Experiment:
     """Train `seeds` times at each dimension, with control variates where they are asked for.
 
@@ -119,7 +123,7 @@ def run(
     before, for this very setting, and gets each new one as soon as it is done.
     """
     _check(dims, seeds, lambdas)
-    kept = kept or Kept(None)
+    kept = kept or Ledger(None)
     rows: dict[int, list[Mapping[str, float]]] = {dim: [] for dim in dims}
     failures: list[Failure] = []
     for done, (dim, seed) in enumerate(((dim, seed) for dim in dims for seed in range(seeds)), start=1):
@@ -128,7 +132,7 @@ def run(
         if outcome is None:
             args = (setting, token_map, lambdas, start, risk, dim, seed, root_seed)
             outcome = run_one(*args, tolerance=tolerance, controls=controls)
-            with suppress(OSError):  # what can not be kept is no reason to stop
+            with suppress(LedgerError):  # what can not be kept is no reason to stop
                 kept.put(key, asdict(outcome) if isinstance(outcome, Failure) else dict(outcome))
         if isinstance(outcome, Failure):
             failures.append(outcome)

@@ -43,15 +43,19 @@ def measure(
     """The `QUANTITIES` of one training.
 
     With exact teachers the fields of a fresh token are exactly Gaussian given (k, v), so the test risk is a
-    function of the seven overlaps: no test set and no test noise. The energy is taken from alpha train_loss and the
+    function of the seven overlaps: no test set and no test noise. Of structured tokens the overlaps are in the metric
+    of their covariance. The energy is taken from alpha train_loss and the
     penalties, not from the optimiser's word.
     """
-    overlaps = Overlaps.of(trained.k, trained.v, dataset.k_star, dataset.v_star)
+    k, v = dataset.whitened(trained.k), dataset.whitened(trained.v)
+    overlaps = Overlaps.of(k, v, dataset.k_star, dataset.v_star)
     of, model = learning(dataset.model), dataset.model
-    outputs = [predictions(trained.k, trained.v, batch, token_map, model) for batch in dataset.batches]
+    outputs = [predictions(k, v, batch, token_map, model) for batch in dataset.batches]
     losses = [float(of.loss(batch.y, f).sum()) for batch, f in zip(dataset.batches, outputs, strict=True)]
     train_loss = sum(losses) / dataset.samples
-    penalties = [float(of.penalty(w, weight).sum()) for w, weight in zip((trained.k, trained.v), lambdas, strict=True)]
+    each = 1.0 if dataset.coordinates is None else dataset.coordinates.weights
+    pairs = zip((trained.k, trained.v), lambdas, strict=True)
+    penalties = [float((each * of.penalty(w, weight)).sum()) for w, weight in pairs]
     return {
         "test_risk": float(risk(overlaps)),
         "train_loss": train_loss,

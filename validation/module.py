@@ -14,6 +14,7 @@ from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.validation.experiment import Ensemble
 from replicode.validation.measure import Overlaps
 from replicode.validation.sampling import Array
+from replicode.validation.spectrum import Coordinates
 from replicode.validation.training import Informed, Random, Start
 
 
@@ -26,6 +27,7 @@ class GeneratedAttention:
     noise: float
     params: Array
     model: Model = DEFAULT_MODEL
+    coordinates: Coordinates | None = None
 
     def sigma(self, chi: Array) -> Array:
         """sigma(chi), tokens along axis 0."""
@@ -63,10 +65,21 @@ class GeneratedAttention:
     def setting(self, alpha: float, *, single: bool = False) -> Ensemble:
         """The law of the data, from the task and the lengths that the module was generated for."""
         law = task(self.module.METADATA["task"])
-        return Ensemble.of(law, self.lengths, alpha, self.nu, self.noise, single=single, model=self.model)
+        more: dict[str, Any] = {"single": single, "model": self.model, "coordinates": self.coordinates}
+        return Ensemble.of(law, self.lengths, alpha, self.nu, self.noise, **more)
 
     def start(self, init: str) -> Start:
         """The informed start at the activation's own population optimum, or a random one."""
         if init == "random":
             return Random()
-        return Informed(*map(float, self.module.informed_overlaps(self.nu, self.params)))
+        if not self.has_scores:
+            setting = self.module.settings_of(self.nu, self.noise, self.params)
+            moments = (*self.module.constant_moments(setting), *self.module.label_moments(self.noise))
+            m_v = float(self.module.best_value_overlap(*moments))
+            return Informed(0.0, 0.0, m_v, m_v * m_v)
+        return Informed(*map(float, self.module.informed_overlaps(self.nu, self.params, self.noise)))
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether there are keys to learn."""
+        return "m_k" in self.module.ORDER_NAMES

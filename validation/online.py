@@ -7,7 +7,7 @@ from math import isfinite, sqrt
 
 import numpy as np
 
-from replicode.theory.errors import InputError
+from replicode.theory.errors import InputError, Refusal
 from replicode.validation.attention import TokenMap
 from replicode.validation.learning import Learning, learning
 from replicode.validation.measure import Overlaps
@@ -31,6 +31,11 @@ def one_pass(
     """
     if not (isfinite(rate) and rate > 0):
         raise InputError("rate", rate, "a finite number above 0")
+    if dataset.coordinates is not None:
+        raise Refusal(
+            "one-pass descent on structured tokens: its equations do not close in m and q, since the mean of the "
+            "gradient along each coordinate is multiplied by that coordinate's eigenvalue"
+        )
     stops = [round(t * dataset.dim) for t in times]
     if not stops or stops != sorted(stops) or stops[0] < 0 or stops[-1] > dataset.samples:
         raise InputError("times", tuple(times), f"rising numbers from 0 to N/D = {dataset.samples / dataset.dim:g}")

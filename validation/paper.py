@@ -1,8 +1,8 @@
 """Theory against attention trained at the paper's size, sqrt(N D) = 10^4: resumable trainings and their table.
 
-`python -m replicode.validation.paper FOLDER` keeps one JSON line for every finished training in FOLDER/trained.jsonl
-and one for every solved point in FOLDER/theory.jsonl, does what is missing, and prints the table. `--part 1/2` does
-every second of the missing trainings and prints no table, so that two processes, of one thread each, share the work.
+`python -m replicode.validation.paper FOLDER` keeps a row for every finished training and every solved point in the
+ledger FOLDER/paper.sqlite, does what is missing, and prints the table. `--part 1/2` does every second of the missing
+trainings and prints no table, so that two processes, of one thread each, share the work.
 All activations are trained on the same data: one draw serves them all, and the corrected tests hold under any
 dependence.
 """
@@ -27,6 +27,7 @@ from replicode.codegen.compiler import generate
 from replicode.codegen.threads import one_thread
 from replicode.theory.derive.saddle import derive
 from replicode.validation.experiment import streams
+from replicode.validation.ledger import Ledger
 from replicode.validation.measure import QUANTITIES, measure
 from replicode.validation.module import GeneratedAttention
 from replicode.validation.sampling import Dataset
@@ -70,7 +71,7 @@ class Point:
         return f"{self.activation}, {d.task}, nu = {d.nu:g}, alpha = {d.alpha:g}"
 
     def key(self, **more: object) -> str:
-        """What a line of the records is looked up by."""
+        """What a row of the ledger is looked up by."""
         return json.dumps({**asdict(self), **more}, sort_keys=True)
 
     def attention(self) -> GeneratedAttention:
@@ -92,69 +93,61 @@ def _module(activation: str, task: str, tokens: int) -> ModuleType:
     return generate(derive(activation, task, tokens)).load()
 
 
-class Records:
-    """JSON lines by key. A line cut short by an interruption is passed over; of equal keys the last one counts."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.lines: dict[str, dict[str, Any]] = {}
-        if path.exists():
-            for line in path.read_text().splitlines():
-                try:
-                    entry = json.loads(line)
-                except json.JSONDecodeError:
-                    continue
-                self.lines[entry["key"]] = entry
-
-    def add(self, key: str, entry: Mapping[str, object]) -> None:
-        """Append one line."""
-        self.lines[key] = {"key": key, **entry}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        cut_short = self.path.exists() and not self.path.read_bytes().endswith(b"\n") and self.path.stat().st_size > 0
-        with self.path.open("a") as file:
-            file.write("\n" * cut_short + json.dumps(self.lines[key]) + "\n")
+def _ledger(folder: Path) -> Ledger:
+    folder.mkdir(parents=True, exist_ok=True)
+    return Ledger(folder / "paper.sqlite")
 
 
 def solved(points: Iterable[Point], folder: Path) -> dict[str, dict[str, Any]]:
-    """The theory at every point by name, solved where the records do not have it for the same generated module."""
-    records = Records(folder / "theory.jsonl")
-    found = {}
-    for point in points:
-        module, data = point.attention().module, point.data
-        key = point.key(signature=module.METADATA["signature"], tolerance=TOLERANCE)
-        if key not in records.lines:
-            begin = time.perf_counter()
-            ridge = {"lambda_k": point.lambda_k, "lambda_v": point.lambda_v}
-            solution = module.solve(data.alpha, data.nu, data.noise, **ridge, tol=TOLERANCE)
-            fields = solution._asdict() | solution.order_parameters
-            kept = ("error", "converged", "rs_stable", "replicon", "jump_weight")
-            entry = {name: fields[name] for name in (*QUANTITIES, *kept)} | {"warnings": list(solution.warnings)}
-            entry["errors"] = {**solution.errors, "test_risk": solution.error}
-            records.add(key, {**entry, "seconds": time.perf_counter() - begin})
-            _say(f"solved {point.name}: {records.lines[key]['seconds']:.0f} s")
-        found[point.name] = records.lines[key]
-    return found
+    """The theory at every point by name, solved where the ledger does not have it for the same generated module."""
+    with _ledger(folder) as ledger:
+        return {point.name: _solved(point, ledger) for point in points}
+
+
+def _solved(point: Point, ledger: Ledger) -> dict[str, Any]:
+    module, data = point.attention().module, point.data
+
+    def build() -> dict[str, Any]:
+        begin = time.perf_counter()
+        ridge = {"lambda_k": point.lambda_k, "lambda_v": point.lambda_v}
+        solution = module.solve(data.alpha, data.nu, data.noise, **ridge, tol=TOLERANCE)
+        fields = solution._asdict() | solution.order_parameters
+        kept = ("error", "converged", "rs_stable", "replicon", "jump_weight")
+        entry = {name: fields[name] for name in (*QUANTITIES, *kept)} | {"warnings": list(solution.warnings)}
+        seconds = time.perf_counter() - begin
+        _say(f"solved {point.name}: {seconds:.0f} s")
+        return entry | {"errors": {**solution.errors, "test_risk": solution.error}, "seconds": seconds}
+
+    key = point.key(signature=module.METADATA["signature"], tolerance=TOLERANCE)
+    return dict(ledger.once(key, build))
 
 
 def trained(
     points: Sequence[Point], folder: Path, size: float, seeds: int, part: tuple[int, int] = (1, 1)
 ) -> dict[str, list[dict[str, Any]]]:
-    """The records of every training by the point's name, those missing done now (`part` i of n: every n-th of them)."""
-    records = Records(folder / "trained.jsonl")
+    """The rows of every training by the point's name, those missing done now (`part` i of n: every n-th of them)."""
     laws = dict.fromkeys(point.data for point in points)
     draws = [(data, data.dim(size), seed) for seed in range(seeds) for data in laws]
-    for data, dim, seed in draws[part[0] - 1 :: part[1]]:
-        here = [point for point in points if point.data == data]
-        missing = [point for point in here if point.key(**_run(dim, seed)) not in records.lines]
-        if missing:
-            begin = time.perf_counter()
-            dataset = _drawn(missing[0], dim, seed)
-            _say(f"drew N = {dataset.samples}, D = {dim}, seed {seed}: {time.perf_counter() - begin:.0f} s")
-        for point in missing:
-            records.add(point.key(**_run(dim, seed)), entry := _one(point, dataset, dim, seed))
-            _say(f"trained {point.name}, seed {seed}: {entry['seconds']:.0f} s, {entry['iterations']} iterations")
-    keys = {p.name: [p.key(**_run(p.data.dim(size), seed)) for seed in range(seeds)] for p in points}
-    return {name: [records.lines[key] for key in here if key in records.lines] for name, here in keys.items()}
+    with _ledger(folder) as ledger:
+        for data, dim, seed in draws[part[0] - 1 :: part[1]]:
+            here = {p.key(**_run(dim, seed)): p for p in points if p.data == data}
+            known = ledger.rows(here)
+            _train({key: point for key, point in here.items() if key not in known}, dim, seed, ledger)
+        keys = {p.name: [p.key(**_run(p.data.dim(size), seed)) for seed in range(seeds)] for p in points}
+        found = {name: [ledger.get(key) for key in here] for name, here in keys.items()}
+    return {name: [entry for entry in entries if entry is not None] for name, entries in found.items()}
+
+
+def _train(missing: Mapping[str, Point], dim: int, seed: int, ledger: Ledger) -> None:
+    """Train the points, which share their data, and keep each as soon as it is done."""
+    if not missing:
+        return
+    begin = time.perf_counter()
+    dataset = _drawn(next(iter(missing.values())), dim, seed)
+    _say(f"drew N = {dataset.samples}, D = {dim}, seed {seed}: {time.perf_counter() - begin:.0f} s")
+    for key, point in missing.items():
+        entry = ledger.put(key, _one(point, dataset, dim, seed))
+        _say(f"trained {point.name}, seed {seed}: {entry['seconds']:.0f} s, {entry['iterations']} iterations")
 
 
 def _run(dim: int, seed: int) -> dict[str, int]:

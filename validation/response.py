@@ -32,7 +32,9 @@ class TrainedResponse(NamedTuple):
 
     @property
     def replicon(self) -> float:
-        """Spectral radius of T = I - diag(V^2) F^-1; below 1 at every minimum, near 1 where it is marginal."""
+        """Spectral radius of T = I - diag(V^2) F^-1 of isotropic tokens; below 1 at every minimum, near 1 where it is
+        marginal.
+        """
         F = np.array([[self.F_kk, self.F_kv], [self.F_kv, self.F_vv]])
         T = np.eye(2) - np.diag([self.V_k**2, self.V_v**2]) @ np.linalg.inv(F)
         return float(np.abs(np.linalg.eigvals(T)).max())
@@ -53,14 +55,16 @@ def loss_curvatures(attention: GeneratedAttention) -> Curvatures:
 
 
 def hessian(dataset: Dataset, trained: Trained, curvatures: Curvatures, lambdas: tuple[float, float]) -> Array:
-    """Second derivatives of the training objective in (k, v), of shape (2 D, 2 D)."""
-    dim = dataset.dim
+    """Second derivatives of the training objective in (k, v), of shape (2 D, 2 D); whitened of structured tokens."""
+    dim, at = dataset.dim, dataset.coordinates
+    each = np.ones(dim) if at is None else at.weights / at.metric**2
+    k, v = dataset.whitened(trained.k), dataset.whitened(trained.v)
     bend = learning(dataset.model).penalty_curvature
     penalised = zip((trained.k, trained.v), lambdas, strict=True)
-    H = np.diag(np.concatenate([bend(w, weight) + np.zeros(dim) for w, weight in penalised])).astype(np.float64)
+    H = np.diag(np.concatenate([each * bend(w, weight) for w, weight in penalised])).astype(np.float64)
     for batch in dataset.batches:
         X = batch.X.astype(np.float64, copy=False)
-        kk, kv, vv = curvatures(fields(X, trained.k), fields(X, trained.v), batch.y)
+        kk, kv, vv = curvatures(fields(X, k), fields(X, v), batch.y)
         mixed = _summed(X, kv)
         H += np.block([[_summed(X, kk), mixed], [mixed.T, _summed(X, vv)]])
     return np.asarray(H)

@@ -21,6 +21,7 @@ from replicode.theory.lengths import Lengths
 from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.validation.learning import learning
 from replicode.validation.scores import Scores
+from replicode.validation.spectrum import Coordinates
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -52,6 +53,11 @@ class Dataset:
     k_star: Array
     v_star: Array
     model: Model = DEFAULT_MODEL
+    coordinates: Coordinates | None = None
+
+    def whitened(self, weights: Array) -> Array:
+        """Weights as the tokens here see them: structured tokens are kept whitened, and so are their teachers."""
+        return weights if self.coordinates is None else self.coordinates.metric * weights
 
     @property
     def dim(self) -> int:
@@ -69,7 +75,7 @@ class Dataset:
             raise InputError("samples", samples, f"an integer from 1 to the {self.samples} that there are")
         ends = [int(np.searchsorted(batch.places, samples)) for batch in self.batches]
         cut = [Batch(b.X[:n], b.y[:n], b.eps[:n], b.places[:n]) for b, n in zip(self.batches, ends) if n]
-        return Dataset(tuple(cut), self.k_star, self.v_star, self.model)
+        return Dataset(tuple(cut), self.k_star, self.v_star, self.model, self.coordinates)
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class Sampler:
     """The law of the data: X_l ~ N(0, I_D) with scores along k* as in `scores`, the label is the model's.
 
     `scores` has one law for each length. With `single` the tokens are kept in single precision, labels and
-    everything else in double.
+    everything else in double. Of structured tokens `coordinates` has the spectrum, and X is whitened.
     """
 
     lengths: Lengths
@@ -87,6 +93,7 @@ class Sampler:
     scores: tuple[Scores, ...]
     single: bool = False
     model: Model = DEFAULT_MODEL
+    coordinates: Coordinates | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("dim", 2), ("samples", 1)):
@@ -99,10 +106,16 @@ class Sampler:
 
     def draw(self, rng: np.random.Generator, teachers: tuple[Array, Array] | None = None) -> Dataset:
         """One data set, with fresh teachers unless they are given."""
-        k_star, v_star = sphere_frame(rng, self.dim, 2) if teachers is None else teachers
+        k_star, v_star = self._teachers(rng) if teachers is None else teachers
         parts = zip(self.lengths.tokens, self.scores, self._places(rng))
         batches = [self._batch(rng, n, law, places, k_star, v_star) for n, law, places in parts if places.size]
-        return Dataset(tuple(batches), k_star, v_star, self.model)
+        return Dataset(tuple(batches), k_star, v_star, self.model, self.coordinates)
+
+    def _teachers(self, rng: np.random.Generator) -> tuple[Array, Array]:
+        if self.coordinates is not None:
+            return self.coordinates.teachers(rng)
+        k_star, v_star = sphere_frame(rng, self.dim, 2)
+        return k_star, v_star
 
     def _places(self, rng: np.random.Generator) -> tuple[Index, ...]:
         """Which sequences have each of the lengths; nothing is drawn where the length is fixed."""
@@ -123,7 +136,7 @@ class Sampler:
         eps, hidden_scores = law.draw(rng, chi)
         hidden = np.arange(count), eps
         _shift(rows, hidden[0] * tokens + eps, hidden_scores - chi[hidden], k_star)
-        y = learning(self.model).label(z[hidden], self.noise, rng.standard_normal(count))
+        y = learning(self.model).label(z[hidden], self.noise, rng)
         return Batch(X, y, eps, places)
 
 

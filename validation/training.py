@@ -11,6 +11,7 @@ import numpy as np
 from replicode.theory.errors import InputError
 from replicode.validation.attention import Centre, TokenMap, objective
 from replicode.validation.kinks import stages
+from replicode.validation.learning import learning, roundings
 from replicode.validation.methods import Lbfgs, Method, relative_gradient_norm
 from replicode.validation.sampling import Array, Dataset, sphere_frame
 
@@ -37,7 +38,16 @@ class Informed:
         u_k, u_v = sphere_frame(rng, dataset.dim, 2, orthogonal_to=teachers)
         k = self.m_k * dataset.k_star + sqrt(max(self.q_k - self.m_k**2, 0.0)) * u_k
         v = self.m_v * dataset.v_star + sqrt(max(self.q_v - self.m_v**2, 0.0)) * u_v
-        return np.concatenate([k, v])
+        return np.concatenate([_unwhitened(w, dataset) for w in (k, v)])
+
+
+def _unwhitened(weights: Array, dataset: Dataset) -> Array:
+    """The weights that the tokens see as these; coordinates in which tokens are next to nothing are left at zero."""
+    if dataset.coordinates is None:
+        return weights
+    metric = dataset.coordinates.metric
+    seen = metric > SMALLEST_SEEN * metric.max()
+    return np.divide(weights, metric, out=np.zeros_like(weights), where=seen)
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,7 @@ class Warm:
 Start = Informed | Random | Warm
 LBFGS = Lbfgs()
 
+SMALLEST_SEEN = 1e-3  # of the standard deviation of tokens along a coordinate
 FIRST_CENTRE = 3e-3  # of the relative gradient norm
 FALL_TO_NEXT_CENTRE = 0.03
 
@@ -91,19 +102,62 @@ class Trained:
 class _Objective:
     """The training objective of params; for data in single precision it is centred where the gradient gets small."""
 
-    def __init__(self, dataset: Dataset, token_map: TokenMap, lambdas: tuple[float, float]) -> None:
-        self.dataset, self.token_map, self.lambdas = dataset, token_map, lambdas
+    def __init__(
+        self, dataset: Dataset, token_map: TokenMap, lambdas: tuple[float, float], rounding: float | None
+    ) -> None:
+        self.dataset, self.token_map, self.lambdas, self.rounding = dataset, token_map, lambdas, rounding
         self.single = any(batch.X.dtype != np.float64 for batch in dataset.batches)
         self.centre: Centre | None = None
         self.next_centre = FIRST_CENTRE
 
+    def free(self, params: Array) -> Array:
+        """The coordinates in which the minimiser moves, from the weights."""
+        return params
+
+    def weights(self, params: Array) -> Array:
+        """The weights, from the coordinates of the minimiser."""
+        return params
+
     def __call__(self, params: Array) -> tuple[float, Array]:
         """Value and gradient."""
-        value, gradient = objective(params, self.dataset, self.token_map, *self.lambdas, self.centre)
+        value, gradient = objective(params, self.dataset, self.token_map, *self.lambdas, self.centre, self.rounding)
         if self.single and (norm := relative_gradient_norm(params, value, gradient)) <= self.next_centre:
             self.centre = Centre.at(params, self.dataset)
             self.next_centre = norm * FALL_TO_NEXT_CENTRE
         return value, gradient
+
+
+class _StructuredObjective(_Objective):
+    """The same of structured tokens: the minimiser moves in k times sqrt(lambda p + alpha s), of even curvature."""
+
+    def __init__(
+        self, dataset: Dataset, token_map: TokenMap, lambdas: tuple[float, float], rounding: float | None
+    ) -> None:
+        super().__init__(dataset, token_map, lambdas, rounding)
+        assert dataset.coordinates is not None
+        self.metric, self.penalty_weights = dataset.coordinates.metric, dataset.coordinates.weights
+        alpha = dataset.samples / dataset.dim
+        curvatures = [weight * self.penalty_weights + alpha * self.metric**2 for weight in lambdas]
+        self.steps = np.concatenate([1.0 / np.sqrt(np.where(c > 0.0, c, 1.0)) for c in curvatures])
+
+    def free(self, params: Array) -> Array:
+        """From the weights."""
+        return np.asarray(params / self.steps)
+
+    def weights(self, params: Array) -> Array:
+        """To the weights."""
+        return np.asarray(params * self.steps)
+
+    def __call__(self, params: Array) -> tuple[float, Array]:
+        """Value and gradient: the loss sees whitened weights, the penalty the weights."""
+        of, weights = learning(self.dataset.model), self.weights(params)
+        seen = np.concatenate([self.metric, self.metric])
+        value, gradient = objective(seen * weights, self.dataset, self.token_map, 0.0, 0.0, rounding=self.rounding)
+        gradient = seen * gradient
+        for part, strength in zip(np.split(np.arange(weights.size), 2), self.lambdas, strict=True):
+            value += float((self.penalty_weights * of.penalty(weights[part], strength)).sum())
+            gradient[part] += self.penalty_weights * of.penalty_slope(weights[part], strength)
+        return value, gradient * self.steps
 
 
 def train(
@@ -118,20 +172,22 @@ def train(
 ) -> Trained:
     """Minimise the training objective until its relative gradient norm is at most the tolerance.
 
-    The default tolerance is what the precision of the data allows: 1e-6 in double, 1e-5 in single. Kinks are rounded
-    off by stages.
+    The default tolerance is what the precision of the data allows: 1e-6 in double, 1e-5 in single, or where the slope
+    of the loss jumps. Kinks are rounded off by stages.
     """
-    objectives = [_Objective(dataset, stage, lambdas) for stage in stages(token_map)]
+    kind = _Objective if dataset.coordinates is None else _StructuredObjective
+    widths = roundings(dataset.model)
+    objectives = [kind(dataset, stage, lambdas, tau) for stage in stages(token_map) for tau in widths]
     if tolerance is None:
-        tolerance = 1e-5 if objectives[0].single else 1e-6
-    params, steps = start.draw(rng, dataset), 0
+        tolerance = 1e-5 if objectives[0].single or len(widths) > 1 else 1e-6
+    params, steps = objectives[0].free(start.draw(rng, dataset)), 0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for function in objectives:
             params, count = method.minimise(function, params, tolerance)
             steps += count
         value, gradient = function(params)
         norm = relative_gradient_norm(params, value, gradient)
-    k, v = np.split(params, 2)
+    k, v = np.split(function.weights(params), 2)
     # A norm that is not a number is not small.
     return Trained(k, v, float(value), norm, norm <= tolerance, steps)
 

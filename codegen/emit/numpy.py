@@ -337,7 +337,8 @@ def _source(value: Returned) -> str:
         case Matrix(rows=rows):
             return f"np.array([{', '.join(map(_entry, rows))}])"
         case tuple():
-            return ", ".join(f"({_source(v)})" if isinstance(v, tuple) else _source(v) for v in value)
+            texts = [f"({_source(v)})" if isinstance(v, tuple) else _source(v) for v in value]
+            return ", ".join(texts) if len(texts) > 1 else f"({texts[0]},)"
         case None:
             return "None"
     return numpy_source(value)

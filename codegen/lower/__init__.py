@@ -2,11 +2,13 @@
 
 Of the replica-symmetric level `kernels` has the per-sample programs, `equations` the functions of order parameters,
 fields and overlaps, `module` puts them together and says which parts of the run-time a system needs; `bayes` does all
-of that for the Bayes-optimal one. `lowered` knows which file a system belongs to.
+of that for the Bayes-optimal one, `rsb` for one step of replica symmetry breaking, `dynamics` for training. `lowered`
+knows which file a system belongs to.
 """
 
 from replicode.codegen.ir import ModuleIR
 from replicode.codegen.lower.bayes import lower_bayes
+from replicode.codegen.lower.dynamics import lower_dynamics
 from replicode.codegen.lower.kernels import (
     KernelIR,
     lower,
@@ -16,7 +18,10 @@ from replicode.codegen.lower.kernels import (
     stable_form,
 )
 from replicode.codegen.lower.module import lower_length, lower_module
+from replicode.codegen.lower.rsb import lower_step
 from replicode.theory.derive.bayes import BayesSystem
+from replicode.theory.derive.dynamics import DynamicsSystem
+from replicode.theory.derive.rsb import StepSystem
 from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError
 
@@ -25,8 +30,10 @@ __all__ = [
     "System",
     "lower",
     "lower_bayes",
+    "lower_dynamics",
     "lower_length",
     "lower_module",
+    "lower_step",
     "lowered",
     "parameter_symbol",
     "pullback_kernel",
@@ -34,11 +41,15 @@ __all__ = [
     "stable_form",
 ]
 
-System = SaddleSystem | BayesSystem
+System = SaddleSystem | BayesSystem | DynamicsSystem | StepSystem
 
 
 def lowered(system: System) -> ModuleIR:
     """The ModuleIR of a derived system, by its level."""
     if not isinstance(system, System):
         raise InputError("system", system, "what `derive` returns")
+    if isinstance(system, DynamicsSystem):
+        return lower_dynamics(system)
+    if isinstance(system, StepSystem):
+        return lower_step(system)
     return lower_bayes(system) if isinstance(system, BayesSystem) else lower_module(system)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
 import sympy as sp
@@ -17,13 +17,16 @@ from replicode.codegen.ir import (
     Matrix,
     Moment,
     OverTokens,
+    Returned,
     Split,
     TokenRows,
     Unpacked,
     Vector,
 )
 from replicode.codegen.lower.kernels import parameter_symbol
+from replicode.theory.derive.channel import OUTPUT
 from replicode.theory.derive.curvature import Curvature, second_rate_symbol
+from replicode.theory.derive.label import line
 from replicode.theory.derive.location import Location
 from replicode.theory.derive.population import (
     BIAS_IDLE,
@@ -32,17 +35,22 @@ from replicode.theory.derive.population import (
     SIGMA_EPS,
     SIGMA_IDLE,
     PopulationRisk,
+    manifold_risk,
+    population_risk,
+    score_law,
 )
 from replicode.theory.derive.saddle import ChannelAverage, SaddleSystem, envelope_of, rate_symbol
 from replicode.theory.derive.sensitivity import ENVELOPE, explicit_slopes, noise_risk_slope, risk_slopes
+from replicode.theory.derive.spectrum import coordinate_terms, penalised_norms, placed, trace_symbols
 from replicode.theory.derive.stability import responses_of, stability_matrix
 from replicode.theory.gaussian.laws import FieldLaw
-from replicode.theory.language.nodes import L
-from replicode.theory.model import CHI_STAR, Model, Y
+from replicode.theory.language.nodes import L, X, sigmoid, softplus
+from replicode.theory.model import CHI_STAR, LABEL_NOISE, F, Model, TokenFields, Y
 from replicode.theory.properties.kinks import kink_points
 
 FIELDS = {"score": "w_chi", "value": "w_z"}
 GAINS = {"score": "g_chi", "value": "g_z"}
+SLOPES = {"score": "s_chi", "value": "s_z"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Names:
     conjugates: Unpacked
     rates: Unpacked
     tokens: tuple[Split, ...]
-    slopes: Split
+    slopes: tuple[Split, ...]
 
 
 def names_of(model: Model) -> Names:
@@ -68,8 +76,14 @@ def names_of(model: Model) -> Names:
             *(Split(FIELDS[role], hidden.w[name], idle.w[name]) for name, role in roles),
             *(Split(GAINS[role], hidden.g[name], idle.g[name]) for name, role in roles),
         ),
-        Split("s_chi", hidden.slope, idle.slope),
+        tuple(Split(SLOPES[role], hidden.slopes[name], idle.slopes[name]) for name, role in roles),
     )
+
+
+def slopes_of(system: SaddleSystem) -> tuple[str, ...]:
+    """The arrays of slopes that a system has: of the weight of the location, of the law of the label."""
+    weighted = {"score": system.location.weighted, "value": system.label.weighted}
+    return tuple(SLOPES[role] for role in ("score", "value") if weighted[role])
 
 
 def _explicit(name: str, names: Sequence[Unpacked], equations: Mapping[sp.Symbol, sp.Expr]) -> Function:
@@ -106,8 +120,8 @@ def channel_rates(system: SaddleSystem) -> Function:
         Assignment(rate_symbol(t), _over(average), f"dE[M]/d{t.name} = {average.expression(L)}")
         for t, average in system.channel.items()
     ]
-    signature, names = declared("channel_rates", system.location.weighted), names_of(system.model)
-    taken: tuple[Unpacked | Split, ...] = (names.order, *names.tokens, names.slopes)
+    signature, names = declared("channel_rates", *slopes_of(system)), names_of(system.model)
+    taken: tuple[Unpacked | Split, ...] = (names.order, *names.tokens, *names.slopes)
     return Function(signature, taken, tuple(assignments), names.rates.symbols)
 
 
@@ -126,9 +140,10 @@ class Moments:
 def channel_moments(system: SaddleSystem) -> Moments:
     """The rates as coefficients times moments of the fields; the score fields less their means."""
     model, names = system.model, names_of(system.model)
-    arrays = {s: split.source for split in (*names.tokens, names.slopes) for s in (split.hidden, split.idle)} | {Y: "y"}
-    arrays |= {fields.w[model.scores.name]: "d_chi" for fields in (model.hidden, model.idle)}
-    idle = {split.idle for split in (*names.tokens, names.slopes)}
+    splits = (*names.tokens, *names.slopes)
+    arrays = {s: split.source for split in splits for s in (split.hidden, split.idle)} | {Y: "y"}
+    arrays |= {w: "d_chi" for fields in (model.hidden, model.idle) for w in _scores(fields, model)}
+    idle = {split.idle for split in splits}
     terms = {theta: _terms(system, theta, arrays) for theta in model.order_parameters}
     found = dict.fromkeys(m for each in terms.values() for m, _ in each)
     symbols = {monomial: sp.Symbol(f"e_{i + 1}", real=True) for i, monomial in enumerate(found)}
@@ -140,6 +155,11 @@ def channel_moments(system: SaddleSystem) -> Moments:
     return Moments(moments, rates)
 
 
+def _scores(fields: TokenFields, model: Model) -> list[sp.Symbol]:
+    """The token's score field, where there are scores."""
+    return [fields.w[b.name] for b in model.blocks if b.role == "score"]
+
+
 def _factors(monomial: sp.Expr) -> list[sp.Symbol]:
     """The fields of a product, each as often as it occurs."""
     return [f for base, k in monomial.as_powers_dict().items() for f in [base] * int(k)]
@@ -149,8 +169,9 @@ def _terms(system: SaddleSystem, theta: sp.Symbol, fields: Mapping[sp.Symbol, st
     """A rate as monomials in the fields, with their coefficients."""
     model = system.model
     pairs = [
-        (fields.w[model.scores.name], law)
+        (w, law)
         for fields, law in ((model.hidden, system.hidden_law), (model.idle, system.idle_law))
+        for w in _scores(fields, model)
     ]
     means = {w: w + law.mean[law.fields.index(w)] for w, law in pairs}
     average = system.channel[theta]
@@ -166,7 +187,7 @@ def _monomials(part: sp.Expr, fields: Mapping[sp.Symbol, str]) -> list[tuple[sp.
 def moment_functions(system: SaddleSystem, found: Moments) -> list[Function]:
     """The rates averaged over weighted samples: first the moments of the fields, then the constants."""
     symbols = tuple(found.moments)
-    signature = declared("channel_moments", system.location.weighted)
+    signature = declared("channel_moments", *slopes_of(system))
     sums = tuple(Assignment(s, moment) for s, moment in found.moments.items())
     return [
         Function(signature, (), sums, Vector(symbols)),
@@ -182,9 +203,52 @@ def saddle_maps(system: SaddleSystem) -> list[Function]:
     value = system.free_energy.xreplace({envelope_of(model): ENVELOPE})
     return [
         _explicit("conjugates_from_rates", (names.rates,), system.conjugate_update),
-        _explicit("prior_update", (names.conjugates,), {s: system.prior_update[s] for s in model.order_parameters}),
-        Function(declared("free_energy_value"), (names.order, names.conjugates), (), value),
-        Function(declared("free_energy_gradient"), (names.order, names.conjugates, names.rates), (), slopes),
+        *_of_prior(
+            model,
+            _explicit("prior_update", (names.conjugates,), {s: system.prior_update[s] for s in model.order_parameters}),
+            Function(declared("free_energy_value"), (names.order, names.conjugates), (), value),
+            Function(declared("free_energy_gradient"), (names.order, names.conjugates, names.rates), (), slopes),
+        ),
+    ]
+
+
+def _of_prior(model: Model, *functions: Function) -> list[Function]:
+    """Functions of the prior as they are, or, of structured tokens, with the means over the coordinates."""
+    return [_with_traces(f, model) for f in functions] if model.structured else list(functions)
+
+
+def _with_traces(function: Function, model: Model) -> Function:
+    """The function with the means as a last argument."""
+    traces = Unpacked("traces", tuple(trace_symbols(model).values()))
+    assigned = tuple(
+        replace(a, value=placed(a.value, model)) if isinstance(a.value, sp.Basic) else a for a in function.assignments
+    )
+    return Function(
+        declared(function.name, "traces"),
+        (*function.names, traces),
+        assigned,
+        _placed(function.returned, model),
+    )
+
+
+def _placed(returned: Returned, model: Model) -> Returned:
+    match returned:
+        case Vector(entries=entries):
+            return replace(returned, entries=tuple(placed(e, model) for e in entries))
+        case Matrix(rows=rows):
+            return replace(returned, rows=tuple(tuple(placed(e, model) for e in row) for row in rows))
+    return placed(returned, model)
+
+
+def spectral_functions(system: SaddleSystem) -> list[Function]:
+    """What a coordinate of structured tokens adds to the means, and the norms of the weights."""
+    model = system.model
+    if not model.structured:
+        return []
+    norms = penalised_norms(system.free_energy, model)
+    return [
+        Function(declared("coordinate_terms"), (), (), coordinate_terms(model)),
+        *_of_prior(model, _explicit("penalised_norms", (names_of(model).conjugates,), norms)),
     ]
 
 
@@ -198,6 +262,7 @@ def curvature_functions(found: Curvature, model: Model) -> list[Function]:
         _second_rates(found.jacobian, model),
         Matrix(_rows(found.jacobian), notes),
     )
+    (hessian,) = _of_prior(model, hessian)
     slopes = Function(
         declared("train_loss_slopes"),
         (names.order, names.rates),
@@ -207,12 +272,19 @@ def curvature_functions(found: Curvature, model: Model) -> list[Function]:
     return [*([_displacements(found, model), _bending(found, model)] if found.displacements else []), hessian, slopes]
 
 
+def differentiable(system: SaddleSystem) -> bool:
+    """Whether the derivatives of a solution are at hand: the slopes of the risk are those of labels that are fields."""
+    return system.model.has_scores and not system.label.weighted
+
+
 def sensitivity_functions(system: SaddleSystem) -> list[Function]:
     """What the derivatives of a solution in the parameters are made of."""
+    if not differentiable(system):
+        return []
     names = names_of(system.model)
     taken = names.order, names.conjugates, names.rates
     rows = Matrix(_rows(explicit_slopes(system)), ("d/dalpha", "d/dlambda_k", "d/dlambda_v"))
-    return [Function(declared("parameter_slopes"), taken, (), rows)]
+    return _of_prior(system.model, Function(declared("parameter_slopes"), taken, (), rows))
 
 
 def _second_rates(entries: Iterable[sp.Expr], model: Model) -> tuple[Assignment, ...]:
@@ -247,7 +319,67 @@ def stability_function(model: Model) -> Function:
     by_role = [model.blocks.index(model.block(name)) for name in model.hidden.w]
     matrix, responses = (m.extract(by_role, by_role) for m in (stability_matrix(model), responses_of(model)))
     squares = Unpacked("squares", tuple(dict.fromkeys(responses)))
-    return Function(declared("stability_matrix"), (names_of(model).order, squares), (), Matrix(_rows(matrix)))
+    function = Function(declared("stability_matrix"), (names_of(model).order, squares), (), Matrix(_rows(matrix)))
+    return _of_prior(model, function)[0]
+
+
+def label_functions(system: SaddleSystem) -> list[Function]:
+    """The law of a label that is no Gaussian field, branch by branch."""
+    told, star = system.label, system.model.values.teacher
+    taken = told.branches[:1] if told.mirrored else told.branches
+    named = {star: X, LABEL_NOISE: sp.Symbol("xi", real=True)}
+    if told.kind == "threshold":
+        sides = [line(b.chance.args[0], star) for b in taken]
+        return [Function(declared("label_lines"), (), (), Matrix(tuple((*side, sp.S.One) for side in sides if side)))]
+    if told.kind == "lines":
+        lines = [(line(b.value, star), b.chance) for b in taken]
+        return [Function(declared("label_lines"), (), (), Matrix(tuple((*at, p) for at, p in lines if at)))]
+    if told.kind == "chances":
+        chances = tuple(log_of(b.chance).xreplace(named) for b in taken)
+        return [Function(declared("label_chances"), (), (), chances, shaped_like="x")]
+    if told.kind == "sampled":
+        pairs = tuple(e.xreplace(named) for b in taken for e in (b.value, b.chance))
+        return [Function(declared("label_samples"), (), (), pairs)]
+    return []
+
+
+def log_of(chance: sp.Expr) -> sp.Expr:
+    """The logarithm of a chance, kept off that of zero; without underflow at all where it is a sigmoid."""
+    if isinstance(chance, sigmoid):
+        return -softplus(-chance.args[0])
+    return sp.log(sp.Max(chance, sp.Float("1e-300")))
+
+
+def tested(system: SaddleSystem) -> bool:
+    """Whether the loss of a fresh sequence is more than half its squared error."""
+    return not system.model.square or system.label.weighted
+
+
+def loss_functions(system: SaddleSystem) -> list[Function]:
+    """The loss itself, with two derivatives in the output where that is searched for."""
+    if not tested(system):
+        return []
+    loss = system.model.loss
+    smooth = bool(system.values.steps) and system.values.steps[0][0] == OUTPUT
+    bends = tuple(sp.diff(loss, F, k) for k in (1, 2)) if smooth else (sp.S.Zero, sp.S.Zero)
+    return [Function(declared("loss_terms"), (), (), (loss, *bends), shaped_like="f")]
+
+
+def risk_functions(system: SaddleSystem) -> list[Function]:
+    """The risk of a fixed estimator; where the label is no field, or there are no scores, that on the manifold."""
+    if system.model.has_scores and not system.label.weighted:
+        return population_functions(population_risk(system.task, system.model), system.location.weighted)
+    risk = manifold_risk(system.model)
+    names = tuple(s.name for s in risk.moments)
+    found = [
+        Function(declared("risk_on_manifold", *names), (), (), risk.on_manifold),
+        Function(declared("noise_risk", *names), (), (), risk.noise_risk),
+        Function(declared("best_value_overlap", *names), (), (), risk.best_value_overlap),
+    ]
+    if not system.model.has_scores:
+        return found
+    mean, *variances = score_law(system.task, system.model, system.location.weighted)
+    return [*found, Function(declared("score_law"), (), (), (mean, *variances))]
 
 
 def population_functions(risk: PopulationRisk, weighted: bool) -> list[Function]:
@@ -275,7 +407,8 @@ def _overlap_risk(risk: PopulationRisk) -> Function:
     )
     total = sp.Symbol("risk", real=True)
     sums = Assignment(BIAS_IDLE, OverTokens(sp.S.Zero, bias)), Assignment(total, OverTokens(hidden, idle))
-    return Function(declared("overlap_risk_terms", not risk.gaussian), (overlaps, *tokens), sums, total)
+    stars_taken = () if risk.gaussian else ("stars",)
+    return Function(declared("overlap_risk_terms", *stars_taken), (overlaps, *tokens), sums, total)
 
 
 def parameters_of(system: SaddleSystem) -> tuple[dict[sp.Symbol, sp.Symbol], Unpacked]:
@@ -287,7 +420,7 @@ def parameters_of(system: SaddleSystem) -> tuple[dict[sp.Symbol, sp.Symbol], Unp
 def row_sum(system: SaddleSystem, tokens: int) -> Function:
     """sum_l sigma_l where it does not depend on the scores."""
     named, params = parameters_of(system)
-    total = system.properties.row_sum
+    total = system.balance
     value = None if total is None else total.xreplace({L: sp.Integer(tokens), **named})
     return Function(declared("row_sum"), (params,), (), value)
 

@@ -13,7 +13,7 @@ import sympy as sp
 
 from replicode.codegen.ir import Kernel, Output, rebuilt
 from replicode.codegen.stable import StableForm, fused, stabilised
-from replicode.theory.derive.channel import U
+from replicode.theory.derive.channel import GAIN, U
 from replicode.theory.derive.saddle import SaddleSystem, loss_derivatives
 from replicode.theory.errors import InputError
 from replicode.theory.language.activation import Activation, TokenForm
@@ -22,7 +22,6 @@ from replicode.theory.model import Y
 from replicode.theory.properties.kinks import piecewise
 from replicode.theory.tokens import Definition, StagedDerivatives, staged_derivatives
 
-GAIN = sp.Symbol("gain", real=True)
 Named = list[tuple[sp.Symbol, sp.Expr]]
 
 
@@ -54,9 +53,9 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
     stable = stable_form(system.activation if system.properties.smooth else piecewise(system.activation), tokens)
     loss = loss_derivatives(stable.form, system.values)
     sums = stable.with_shifts(loss.value_definitions)
-    gain = gain_definition(system)
-    slopes = (*sums, gain, *_in_gain(gain, loss.gradient_definitions))
-    curved = (*slopes, *_in_gain(gain, _of_rank_one(gain, loss.hessian_definitions, system.model.values.V)))
+    eliminated = value_definitions(system)
+    slopes = (*sums, *eliminated, *_in_gain(system, loss.gradient_definitions))
+    curved = (*slopes, *_in_gain(system, _of_rank_one(system, loss.hessian_definitions)))
     value, *gains = field_outputs(system, stable)
     slope = Output("slope", loss.gradient_x)
     curvature = Output("curvature", loss.hessian_xx, symmetric=True)
@@ -64,7 +63,14 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
     kernels = [
         sigma_kernel(stable),
         pullback_kernel(stable),
-        kernel_of(stable, "loss", "the loss with z eliminated", *fields, sums, [Output("value", loss.value)]),
+        kernel_of(
+            stable,
+            "loss",
+            "the loss with z eliminated",
+            *fields,
+            (*sums, *(eliminated if system.values.steps else ())),
+            [Output("value", loss.value)],
+        ),
         kernel_of(
             stable,
             "gradient",
@@ -105,52 +111,55 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
     return KernelIR(system.activation.parameters, tuple(kernels))
 
 
-def gain_definition(system: SaddleSystem) -> Definition:
-    """The gain of the value fields, G_z = gain sigma."""
-    return Definition(GAIN, "scalar", system.values.field_gain)
+def value_definitions(system: SaddleSystem) -> tuple[Definition, ...]:
+    """The gain of the value fields, G_z = gain sigma, and what else the eliminated loss is written in."""
+    steps = system.values.steps or ((GAIN, system.values.field_gain),)
+    return tuple(Definition(symbol, "scalar", expr) for symbol, expr in steps)
 
 
 def field_outputs(system: SaddleSystem, stable: StableForm) -> list[Output]:
     """The loss, sigma, the gain, and the residual's own loss."""
-    gain = gain_definition(system)
     return [
-        Output("value", shorter(gain, system.values.envelope)),
+        Output("value", shorter(system, system.values.envelope)),
         Output("sigmas", stable.form.f),
         Output("gain", GAIN),
-        Output("residual_loss", shorter(gain, system.values.loss)),
+        Output("residual_loss", shorter(system, system.values.loss)),
     ]
 
 
-def _in_gain(gain: Definition, definitions: Sequence[Definition]) -> tuple[Definition, ...]:
+def _in_gain(system: SaddleSystem, definitions: Sequence[Definition]) -> tuple[Definition, ...]:
     return tuple(
-        Definition(d.symbol, d.kind, shorter(gain, d.expr) if d.kind == "scalar" else d.expr) for d in definitions
+        Definition(d.symbol, d.kind, shorter(system, d.expr) if d.kind == "scalar" else d.expr) for d in definitions
     )
 
 
-def _of_rank_one(gain: Definition, definitions: Sequence[Definition], v: sp.Symbol) -> tuple[Definition, ...]:
+def _of_rank_one(system: SaddleSystem, definitions: Sequence[Definition]) -> tuple[Definition, ...]:
     """Second derivatives in the token sums as multiples of one of them, where the multiples are known by the gain.
 
     The loss is a square over a sum: these derivatives have rank one, and what they multiply has a common factor.
     """
+    if system.values.steps:
+        return tuple(definitions)
     scalars = {d.symbol: d.expr for d in definitions if d.kind == "scalar"}
     first = next((s for s, e in scalars.items() if e != 0 and Y not in e.free_symbols), None)
     if first is None:
         return tuple(definitions)
-    ratios = {s: shorter(gain, sp.cancel(e / scalars[first])) for s, e in scalars.items() if s != first}
-    known = {s: first * r for s, r in ratios.items() if r.free_symbols <= {gain.symbol, v}}
+    ratios = {s: shorter(system, sp.cancel(e / scalars[first])) for s, e in scalars.items() if s != first}
+    known = {s: first * r for s, r in ratios.items() if r.free_symbols <= {GAIN, system.model.values.V}}
     return tuple(
         Definition(d.symbol, d.kind, sp.factor_terms(d.expr.xreplace(known)) if d.kind == "token" else d.expr)
         for d in definitions
     )
 
 
-def shorter(gain: Definition, expr: sp.Expr) -> sp.Expr:
-    """The expression, or what it is in the gain of the value fields where that is shorter."""
-    if Y not in expr.free_symbols:
+def shorter(system: SaddleSystem, expr: sp.Expr) -> sp.Expr:
+    """The expression, or what it is in the gain of the value fields where that is shorter and not so already."""
+    if system.values.steps or Y not in expr.free_symbols:
         return expr
-    (u,) = sp.solve(gain.symbol - gain.expr, U)
+    gain = system.values.field_gain
+    (u,) = sp.solve(GAIN - gain, U)
     eliminated = sp.factor(sp.cancel(expr.xreplace({U: u})))
-    divided = sp.factor(sp.cancel(expr / gain.expr)) * gain.symbol
+    divided = sp.factor(sp.cancel(expr / gain)) * GAIN
     return min(expr, eliminated, divided, key=sp.count_ops)
 
 

@@ -13,15 +13,15 @@ from replicode.codegen.lower.kernels import lower
 from replicode.codegen.pair import expansion_program
 from replicode.codegen.unrolled import UNROLLED_TOKENS
 from replicode.theory.derive.curvature import derivable, derive_curvature
-from replicode.theory.derive.population import population_risk
+from replicode.theory.derive.label import LabelLaw
 from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.language.nodes import X
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import Model
 
 EMITTER_VERSION = "0.5"
 EXPANSION = "expansion"
+PRIOR_SEAMS = ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")
 PUBLIC = (
     "METADATA",
     "Solution",
@@ -36,9 +36,22 @@ PUBLIC = (
 )
 LEVEL = Level(
     parts=(
-        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "fields", "prox"),
-        *("channel", "proxfree", "rows", "onsets", "folds", "gaps", "mixture", "population", "hessian"),
+        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label", "loss", "fields"),
         *(
+            "prox",
+            "prior",
+            "channel",
+            "proxfree",
+            "rows",
+            "onsets",
+            "folds",
+            "gaps",
+            "mixture",
+            "population",
+            "hessian",
+        ),
+        *(
+            "spectrum",
             "fixedpoint",
             "states",
             "routes",
@@ -48,9 +61,8 @@ LEVEL = Level(
             "energy",
             "jacobian",
             "kinks",
-            "options",
-            "script",
         ),
+        *("values", "tested", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -73,8 +85,6 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
     """Everything that is emitted for a derived system."""
     if system.lengths is None:
         raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
-    if not system.activation.expr.has(X):
-        raise Refusal(f"{system.activation.text} does not depend on the scores: there is no k to solve for")
     lengths = tuple(lower_length(system, tokens, weight) for tokens, weight in _shares(system.lengths))
     moments = equations.channel_moments(system)
     signature = system_signature(system)
@@ -88,14 +98,17 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
         moments=tuple(moments.moments.values()),
         functions=(
             *equations.location_functions(system.location),
+            *equations.label_functions(system),
+            *equations.loss_functions(system),
             *equations.laws(system),
             equations.channel_rates(system),
             *equations.moment_functions(system, moments),
             *equations.saddle_maps(system),
+            *equations.spectral_functions(system),
             *equations.curvature_functions(derive_curvature(system), system.model),
             *equations.sensitivity_functions(system),
             equations.stability_function(system.model),
-            *equations.population_functions(population_risk(system.task, system.model), system.location.weighted),
+            *equations.risk_functions(system),
             *([] if system.properties.smooth else [equations.kinks(system)]),
         ),
         choices=choices(system, system.lengths),
@@ -163,7 +176,7 @@ def _constants(system: SaddleSystem, signature: str, moments: int) -> dict[str, 
         "parameters": list(parameters),
         "signature": signature,
         "versions": {"emitter": EMITTER_VERSION, "ir": IR_VERSION, "sympy": sp.__version__},
-        "options": {"loss": str(system.model.loss), "penalty": str(system.model.penalty)},
+        "options": {"loss": str(system.model.loss), "penalty": str(system.model.penalty), **_structure(system.model)},
     }
     return {
         "METADATA": metadata,
@@ -174,46 +187,124 @@ def _constants(system: SaddleSystem, signature: str, moments: int) -> dict[str, 
         "EVEN_LOSS": system.even,
         "MOMENTS": moments,
         "LOCATION": system.location.kind,
+        **label_constants(system.label),
         "HARD_LIMIT": system.location.hard,
         **places(system.model),
     }
 
 
+def _structure(model: Model) -> dict[str, str]:
+    """What the options say of the tokens where they are not isotropic."""
+    return {"covariance": str(model.covariance), "spectrum": "an argument of solve"} if model.structured else {}
+
+
 def places(model: Model) -> dict[str, object]:
     """Names of the order parameters, and where those of the scores and of the values stand."""
-    if (names := (model.scores.name, model.values.name)) != ("k", "v"):
+    blocks = (*([model.scores] if model.has_scores else []), model.values)
+    if (names := [b.name for b in blocks]) not in (["k", "v"], ["v"]):
         raise Refusal(f"blocks {', '.join(names)}: those of a generated module are called k (scores) and v (values)")
-    symbols = [s for b in (model.scores, model.values) for s in (b.m, b.q, b.V)]
+    symbols = [s for b in blocks for s in (b.m, b.q, b.V)]
+    symbols += [model.scores.Vh] if model.has_scores else []
     return {
         "ORDER_NAMES": tuple(s.name for s in model.order_parameters),
         "CONJUGATE_NAMES": tuple(s.name for s in model.conjugates),
-        **{s.name.upper(): model.index(s) for s in (*symbols, model.scores.Vh)},
+        **{s.name.upper(): model.index(s) for s in symbols},
+    }
+
+
+def label_constants(told: LabelLaw) -> dict[str, object]:
+    """What a label that is no field has: its own normals, its values, its branches, and how often each is taken."""
+    if not told.weighted:
+        return {}
+    normals = {"threshold": 0, "chances": 0, "lines": 1, "sampled": 2}
+    return {
+        "LABEL_NORMALS": normals[told.kind],
+        "LABEL_VALUES": tuple(map(float, told.values or ())),
+        "LABEL_BRANCHES": 1 if told.mirrored else len(told.branches),
+        "LABEL_COPIES": 2.0 if told.mirrored else 1.0,
     }
 
 
 def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
     """What stands at each seam of the run-time: only what a system needs is linked."""
+    several = len(lengths.tokens) > 1
+    shared = {
+        "mixed": "mixture" if several else "alone",
+        "mixed_ladder": "mixture_ladder" if several else "alone",
+        "parts_of": "mixture_parts" if several else "one_part",
+        **_label_choices(system),
+        **({name: f"spectral_{name}" for name in PRIOR_SEAMS} if system.model.structured else {}),
+        **({} if equations.differentiable(system) else {"slopes_of": "no_slopes"}),
+        **({} if system.values.convex else {"interval": "scanned_interval"}),
+    }
+    if equations.tested(system):
+        shared |= {"tested": "tested_scores" if system.model.has_scores else "tested_values"}
+    return shared | (_score_choices(system, lengths) if system.model.has_scores else _value_choices(system))
+
+
+def _value_choices(system: SaddleSystem) -> dict[str, str]:
+    """Those of a system without scores."""
+    model = system.model
+    exists = "interpolating" if model.translated else "separating" if model.margin else "any_values"
+    routes = ["value_state", "value_averages", "differenced_second", "coarse_values", "coarse_branch"]
+    return {
+        "ROUTES": f"Routes({', '.join(routes)})",
+        "linearised": "differenced",
+        "averages_of_length": "constant_averages",
+        "risk_of_length": "manifold_risk",
+        "risk_at": "value_risk",
+        "dimensions_of": "value_nodes",
+        "_start": "value_start",
+        "stability_of": "convex_stability",
+        "admitted": exists,
+    }
+
+
+def _label_choices(system: SaddleSystem) -> dict[str, str]:
+    """How the label is told from the fields."""
+    if not system.label.weighted:
+        return {}
+    kinds = {
+        "threshold": "threshold_label",
+        "chances": "chance_label",
+        "lines": "line_label",
+        "sampled": "sampled_label",
+    }
+    several = len(system.label.branches) > 1 and not system.label.mirrored
+    return {
+        "label_at": kinds[system.label.kind],
+        "label_moments": "told_moments",
+        "value_dimensions": "told_dimensions",
+        "value_covariance": "without_label",
+        "branched": "branches" if several else "unbranched",
+        "missed_labels": "missed_by_chance" if system.label.kind == "chances" else "missed_on_sides",
+    }
+
+
+def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
     kind, smooth = system.location.kind, bool(system.properties.smooth)
     scores = [n - bool(system.properties.shift_invariant) for n in lengths.tokens]
-    rows = 1 in scores and kind != "normalised"
-    several = len(lengths.tokens) > 1
+    plain = system.values.smooth and not system.label.weighted and system.model.square
+    rows = 1 in scores and kind != "normalised" and plain
     sampled = "limited_location" if system.location.hard else "sampled_location"
     locations = {"gaussian": "None", "own": "own_location", "ranked": "ranked_location", "normalised": sampled}
     second = "derived_second" if derivable(system) else "differenced_second"
     state, averages = ("folded_state" if rows and max(scores) == 1 else "smooth_state"), "smooth_averages"
     routes = [state, "folded_averages" if rows else averages, second, "coarse_prox", "smooth_branch"]
+    if not system.values.smooth:
+        routes = ["prox_state", "prox_averages", second, "coarse_prox", "coarse_branch"]
     if not smooth:
+        if not plain:
+            raise Refusal(f"{system.activation.text} has kinks: they are resolved for a square loss on Gaussian labels")
         routes = ["kinked_state", "kinked_averages", second, "kinked_coarse", "coarse_branch"]
+    risks = {True: "_weighted_risk", False: "_gaussian_risk"}
     return {
         "ROUTES": f"Routes({', '.join(routes)})",
         "followed_on": "prox_free_nodes" if smooth else "no_nodes",
         "derived_rates": "second_rates" if derivable(system) else "no_second_rates",
         "linearised": "derived_or_differenced" if derivable(system) else "differenced",
         "averages_of_length": "_doubled_averages" if smooth else "panel_averages",
-        "risk_of_length": "_weighted_risk" if system.location.weighted else "_gaussian_risk",
+        "risk_of_length": "manifold_risk" if system.label.weighted else risks[system.location.weighted],
         "location_at": locations[kind],
         "teacher_weight": "own_teacher" if kind == "own" else "softmax_teacher",
-        "mixed": "mixture" if several else "alone",
-        "mixed_ladder": "mixture_ladder" if several else "alone",
-        "parts_of": "mixture_parts" if several else "one_part",
     }

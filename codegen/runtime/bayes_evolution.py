@@ -157,7 +157,7 @@ def _iterated(search: Search, known: Array) -> _Rest:
     wait, leap = 0, 1.0
     for iteration in range(1, MOST_ITERATIONS + 1):
         moved = np.abs(image - known).max()
-        if moved < STILL and _contracts(_jacobian(search, known, image)):
+        if moved == 0.0 or (moved < STILL and _contracts(_jacobian(search, known, image))):
             return _Rest(image, iteration, False)
         if _escapes(search, known, image):
             return _Rest(image, iteration, True)

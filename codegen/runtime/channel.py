@@ -21,6 +21,7 @@ from replicode.codegen.runtime.kernel import (
     channel_rates,
     conjugates_from_rates,
 )
+from replicode.codegen.runtime.label import branched, label_of
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored, weighted_sum
 from replicode.codegen.runtime.location import location_dimensions, location_of
@@ -166,7 +167,7 @@ class NodeChannel(Channel, ABC):
     name = "prox"
 
     def __init__(self, nodes: tuple[Array, Array], setting: Setting) -> None:
-        self.zeta, self.weights = nodes
+        self.zeta, self.weights = branched(nodes, sum(dimensions(setting)))
         self.setting = setting
         self.chi: Array | None = None
         self.failed = 0
@@ -207,15 +208,20 @@ class NodeChannel(Channel, ABC):
         return Averages(total[:RATES], float(total[RATES]), float(total[RATES + 1]), 1.0, 0.0, failed, jumped)
 
     def _weighted(self, order: Array, at: Fields) -> Iterator[tuple[slice, Array, tuple[Array, ...]]]:
-        """Blocks with their weights, the hidden location's included, and the slopes of its logarithm."""
-        location = location_of(order, self.setting)
+        """Blocks with their weights, those of location and label included, and the slopes of their logarithms."""
+        location, label = location_of(order, self.setting), label_of(order, self.setting)
         first = self.zeta.shape[0] - location_dimensions(self.setting)
+        own = slice(dimensions(self.setting)[0] + self.setting.tokens, first)
         for b in _blocks(self.weights.size, self.setting):
-            if location is None:
-                yield b, self.weights[b], ()
-            else:
+            weights = self.weights[b]
+            slopes: tuple[Array, ...] = ()
+            if location is not None:
                 here = location.at(at.w_chi[:, b], self.zeta[first:, b])
-                yield b, self.weights[b] * here.value, (here.slopes,)
+                weights, slopes = weights * here.value, (here.slopes,)
+            if label is not None:
+                told = label.at(at.w_z[0, b], self.zeta[own, b])
+                weights, slopes = weights * told.weight, (*slopes, told.slopes)
+            yield b, weights, slopes
 
     def response(self, order: Array) -> Response:
         """Second derivatives of M on the smooth part of the prox."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +16,11 @@ from replicode.codegen.runtime.inputs import (
     parameter_values,
     unknowns,
 )
-from replicode.codegen.runtime.kernel import (
-    CONJUGATE_NAMES,
-    ORDER_NAMES,
-    Array,
-    free_energy_gradient,
-    free_energy_value,
-)
+from replicode.codegen.runtime.kernel import CONJUGATE_NAMES, ORDER_NAMES, Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.population import _population_risk, settings_of
+from replicode.codegen.runtime.prior import Problem, gradient_at, spectrum_of, value_at
 from replicode.codegen.runtime.routes import ROUTES
 
 
@@ -71,12 +67,14 @@ def free_energy(
     lambda_v: float,
     *,
     nodes: float = 200_000,
+    spectrum: Any = None,
     **parameters: float,
 ) -> float:
     """The replica-symmetric free energy at any point, E[M] integrated numerically."""
     physics = (alpha, nu, noise, lambda_k, lambda_v)
+    problem = Problem(alpha, lambda_k, lambda_v, spectrum_of(spectrum))
     order, conj, averages = _evaluated((order_parameters, conjugates), physics, nodes, parameters)
-    return float(free_energy_value(order, conj, alpha, lambda_k, lambda_v, averages.envelope))
+    return value_at(order, conj, problem, averages.envelope)
 
 
 def residual(
@@ -89,12 +87,14 @@ def residual(
     lambda_v: float,
     *,
     nodes: float = 200_000,
+    spectrum: Any = None,
     **parameters: float,
 ) -> Array:
     """The gradient of the free energy in m_k q_k V_k m_v q_v V_v, then mh_k qh_k Vh_k mh_v qh_v Vh_v."""
     physics = (alpha, nu, noise, lambda_k, lambda_v)
+    problem = Problem(alpha, lambda_k, lambda_v, spectrum_of(spectrum))
     order, conj, averages = _evaluated((order_parameters, conjugates), physics, nodes, parameters)
-    return np.asarray(free_energy_gradient(order, conj, alpha, lambda_k, lambda_v, averages.rates))
+    return gradient_at(order, conj, problem, averages.rates)
 
 
 def population_risk(

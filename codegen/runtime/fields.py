@@ -1,13 +1,18 @@
-"""Gaussian fields (w_chi, w_z, y) of one sequence as mean + factor @ standard normals, invariances projected out."""
+"""Gaussian fields (w_chi, w_z, y) of one sequence as mean + factor @ standard normals, invariances projected out.
+
+A label that is no Gaussian field is told from w_z afterwards.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, Array, hidden_law, idle_law
+from replicode.codegen.runtime.kernel import LABEL_NORMALS, SHIFT_INVARIANT, Array, hidden_law, idle_law
+from replicode.codegen.runtime.label import FieldLabel, Told, label_of
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import product
 
@@ -15,18 +20,31 @@ EXCHANGED = 3  # tokens from which on two of them are idle
 
 
 class FieldFactor(NamedTuple):
-    """fields = mean + factor @ zeta; scores come first, then values, then the label."""
+    """fields = mean + factor @ zeta; scores come first, then values, then the label, unless it is no field."""
 
     score_mean: Array
     score_factor: Array
     value_factor: Array
+    label: FieldLabel | None = None
 
 
 def dimensions(setting: Setting) -> tuple[int, int]:
     """Number of normals that the scores and the values (with the label) need."""
     score = setting.tokens - 1 if SHIFT_INVARIANT else setting.tokens
-    value = setting.tokens if setting.row_sum else setting.tokens + 1
-    return score, value
+    return score, value_dimensions(setting)
+
+
+def balanced_dimensions(setting: Setting) -> int:
+    """One normal for each value and for the label, less one where M sees differences alone."""
+    return setting.tokens if setting.row_sum else setting.tokens + 1
+
+
+def told_dimensions(setting: Setting) -> int:
+    """One normal for each value, and those of the label."""
+    return setting.tokens + LABEL_NORMALS
+
+
+value_dimensions: Callable[[Setting], int] = balanced_dimensions
 
 
 def field_law(order: Array, setting: Setting) -> tuple[Array, Array, Array]:
@@ -34,10 +52,26 @@ def field_law(order: Array, setting: Setting) -> tuple[Array, Array, Array]:
     tokens = setting.tokens
     mean, hidden = hidden_law(order, setting.nu, setting.noise)
     _, idle = idle_law(order)
-    score_mean, score, value = np.zeros(tokens), idle[0, 0] * np.eye(tokens), idle[1, 1] * np.eye(tokens + 1)
+    score_mean, score = np.zeros(tokens), idle[0, 0] * np.eye(tokens)
     score_mean[0], score[0, 0] = mean[0], hidden[0, 0]
-    value[0, 0], value[-1, -1], value[0, -1], value[-1, 0] = hidden[1, 1], hidden[2, 2], hidden[1, 2], hidden[1, 2]
-    return score_mean, score, value
+    return score_mean, score, value_covariance(hidden[1:, 1:], idle[1, 1], tokens)
+
+
+def with_label(hidden: Array, idle: float, tokens: int) -> Array:
+    """The covariance of all values and the label, given that of the hidden token's value and the label."""
+    value = idle * np.eye(tokens + 1)
+    value[0, 0], value[-1, -1], value[0, -1], value[-1, 0] = hidden[0, 0], hidden[1, 1], hidden[0, 1], hidden[0, 1]
+    return value
+
+
+def without_label(hidden: Array, idle: float, tokens: int) -> Array:
+    """The covariance of all values."""
+    value = idle * np.eye(tokens)
+    value[0, 0] = hidden[0, 0]
+    return value
+
+
+value_covariance: Callable[[Array, float, int], Array] = with_label
 
 
 def field_factor(order: Array, setting: Setting) -> FieldFactor:
@@ -48,6 +82,7 @@ def field_factor(order: Array, setting: Setting) -> FieldFactor:
         score_mean=score_mean,
         score_factor=_idle_first(reduced_factor(score, _blind((1.0,) * tokens) if SHIFT_INVARIANT else None), tokens),
         value_factor=_idle_first(reduced_factor(value, _blind((1.0,) * tokens + (total,)) if total else None), tokens),
+        label=label_of(order, setting),
     )
 
 
@@ -92,5 +127,15 @@ def fields(law: FieldFactor, zeta: Array) -> Fields:
     """The fields at the nodes zeta."""
     split = law.score_factor.shape[1]
     w_chi = law.score_mean[:, None] + product(law.score_factor, zeta[:split])
-    values = product(law.value_factor, zeta[split : split + law.value_factor.shape[1]])
+    values, _ = value_rows(law, zeta[split:])
     return Fields(w_chi, values[:-1], values[-1])
+
+
+def value_rows(law: FieldFactor, zeta: Array) -> tuple[Array, Told | None]:
+    """The values and below them the label, at the nodes without those of the scores; and what tells the label."""
+    split = law.value_factor.shape[1]
+    values = product(law.value_factor, zeta[:split])
+    if law.label is None:
+        return values, None
+    told = law.label.at(values[0], zeta[split:])
+    return np.concatenate([values, told.y[None]]), told

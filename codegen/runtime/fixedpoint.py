@@ -17,31 +17,20 @@ from replicode.codegen.runtime.kernel import (
     ORDER_NAMES,
     Array,
     conjugates_from_rates,
-    free_energy_gradient,
-    free_energy_hessian,
-    free_energy_value,
-    prior_update,
     train_loss_slopes,
 )
 from replicode.codegen.runtime.places import BLOCKS, RATES, by_block, ordered
+from replicode.codegen.runtime.prior import Problem, gradient_at, hessian_at, image_at, value_at
 
 MEMORY = 6
 BESIDE = 0.03
 LARGEST_GROWTH = 4.0
 WORST_CONDITION = 1e12
 SMALLEST_SPREAD = 1e-12
-RUNAWAY = ordered(200.0, 1e8, 1e8)
+RUNAWAY = ordered(200.0, 1e8, 1e8 if len(BLOCKS) > 1 else 1e22)
 REPORTED = (*ORDER_NAMES, *CONJUGATE_NAMES, "train_loss", "energy")
 NOTICED_FOLD = 1e-6
 SCALES = ordered(1.0, 1.0, 0.0)
-
-
-class Problem(NamedTuple):
-    """The arguments of the saddle equations."""
-
-    alpha: float
-    lambda_k: float
-    lambda_v: float
 
 
 class Evaluation(NamedTuple):
@@ -119,7 +108,7 @@ def evaluate(channel: Channel, order: Array, problem: Problem, search: bool = Fa
 def mapped(averages: Averages, order: Array, problem: Problem) -> Evaluation:
     """The image of known averages; V <= 0 is replaced by the largest growth allowed, q - m^2 kept off zero."""
     conjugates = conjugates_from_rates(averages.rates, problem.alpha)
-    image = prior_update(conjugates, problem.lambda_k, problem.lambda_v)
+    image = image_at(conjugates, problem)
     for m, q, v in BLOCKS:
         if not 0.0 < image[v] <= LARGEST_GROWTH * order[v]:
             image[v] = LARGEST_GROWTH * order[v]
@@ -180,7 +169,7 @@ def _mixed(points: list[Array], gaps: list[Array], damping: float) -> Array:
 def reported(at: Evaluation, problem: Problem) -> Array:
     """The numbers that a solution reports besides the test risk: REPORTED."""
     averages = at.averages
-    energy = free_energy_value(at.order, at.conjugates, *problem, averages.envelope)
+    energy = value_at(at.order, at.conjugates, problem, averages.envelope)
     return np.concatenate([at.order, at.conjugates, [averages.train_loss, energy]])
 
 
@@ -219,11 +208,11 @@ def derived_or_differenced(channel: Channel, at: Evaluation, problem: Problem) -
 
 def derived(second: Array, at: Evaluation, problem: Problem) -> Linearised:
     """Newton on the twelve equations, the conjugates eliminated: its rows tell how they and the image follow."""
-    full = free_energy_hessian(at.order, at.conjugates, *problem, second)
+    full = hessian_at(at.order, at.conjugates, problem, second)
     cross = full[:RATES, RATES:]
     conjugates = -np.linalg.solve(cross, full[:RATES, :RATES])
     image = -np.linalg.solve(cross.T, full[RATES:, RATES:] @ conjugates)
-    gradient = free_energy_gradient(at.order, at.conjugates, *problem, at.averages.rates)
+    gradient = gradient_at(at.order, at.conjugates, problem, at.averages.rates)
     energy = gradient[:RATES] + gradient[RATES:] @ conjugates
     train_loss = train_loss_slopes(at.order, at.averages.rates, second)
     free = free_slopes(at.order)

@@ -7,13 +7,13 @@ in u and its slope in one parameter are those of the averages on one set of node
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from replicode.codegen.runtime.channel import Channel, node_dimensions
 from replicode.codegen.runtime.fixedpoint import (
     Evaluation,
-    Problem,
     evaluate,
     free_slopes,
     from_free,
@@ -29,11 +29,12 @@ from replicode.codegen.runtime.inputs import (
     parameter_values,
     unknowns,
 )
-from replicode.codegen.runtime.kernel import ORDER_NAMES, Array, free_energy_hessian
+from replicode.codegen.runtime.kernel import ORDER_NAMES, Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed_ladder
 from replicode.codegen.runtime.places import OVERLAPS, RATES
 from replicode.codegen.runtime.population import LATTICE_DIMENSIONS, _population_risk, settings_of
+from replicode.codegen.runtime.prior import STRENGTHS, Problem, hessian_at, spectrum_of
 from replicode.codegen.runtime.routes import _smooth
 from replicode.codegen.runtime.sensitivity import (
     ALL_PARAMETERS,
@@ -78,6 +79,7 @@ def linearised_map(
     lambda_v: float,
     *,
     level: int = 2,
+    spectrum: Any = None,
     **parameters: float,
 ) -> tuple[Array, Array, Array, dict[str, float]]:
     """F(u) - u, its Jacobian in u, its slope in a parameter, and the numbers that are reported there."""
@@ -85,11 +87,12 @@ def linearised_map(
     if parameter not in ALL_PARAMETERS:
         raise ArgumentError("parameter", parameter, f"one of {', '.join(ALL_PARAMETERS)}")
     settings = settings_of(nu, noise, parameter_values(parameters))
-    problem, order = Problem(float(alpha), float(lambda_k), float(lambda_v)), from_free(np.asarray(free, dtype=float))
+    problem = Problem(float(alpha), float(lambda_k), float(lambda_v), spectrum_of(spectrum))
+    order = from_free(np.asarray(free, dtype=float))
     with np.errstate(all="ignore"):
         channel = followed_on(order, settings, level)
         at = evaluate(channel, order, problem)
-        full = free_energy_hessian(order, at.conjugates, *problem, rate_slopes(channel, order).value)
+        full = hessian_at(order, at.conjugates, problem, rate_slopes(channel, order).value)
         by_conjugates = full[:RATES, RATES:]
         moved = -np.linalg.solve(by_conjugates, full[:RATES, :RATES])
         image = -np.linalg.solve(by_conjugates.T, full[RATES:, RATES:] @ moved)
@@ -103,7 +106,7 @@ def linearised_map(
 
 def _in_parameter(channel: Channel, at: Evaluation, problem: Problem, setting: Setting, name: str) -> Array:
     """d(grad f)/dtheta at fixed unknowns."""
-    if name in Problem._fields:
+    if name in STRENGTHS:
         return _explicit_in_problem(at, problem)[name].gradient
     steps = differentiable(setting, (name,))
     if not steps:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from replicode.codegen.runtime.inputs import check_physical, check_setting, parameter_values, unknowns
-from replicode.codegen.runtime.kernel import CONJUGATE_NAMES, ORDER_NAMES, Array, free_energy_hessian
+from replicode.codegen.runtime.kernel import CONJUGATE_NAMES, ORDER_NAMES, Array
 from replicode.codegen.runtime.population import settings_of
+from replicode.codegen.runtime.prior import Problem, hessian_at, spectrum_of
 from replicode.codegen.runtime.routes import ROUTES
 
 
@@ -22,6 +24,7 @@ def jacobian(
     lambda_v: float,
     *,
     nodes: float = 200_000,
+    spectrum: Any = None,
     **parameters: float,
 ) -> Array:
     """The derivatives of `residual` in the twelve unknowns, in its order: symmetric, 12 x 12."""
@@ -29,6 +32,7 @@ def jacobian(
     order, conj = unknowns(order_parameters, ORDER_NAMES), unknowns(conjugates, CONJUGATE_NAMES)
     check_physical(order)
     settings = settings_of(nu, noise, parameter_values(parameters))
+    problem = Problem(alpha, lambda_k, lambda_v, spectrum_of(spectrum))
     with np.errstate(all="ignore"):
         second = np.sum([s.kernel.share * ROUTES.second(order, s, nodes) for s in settings], axis=0)
-        return np.asarray(free_energy_hessian(order, conj, alpha, lambda_k, lambda_v, second))
+        return hessian_at(order, conj, problem, second)

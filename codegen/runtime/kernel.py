@@ -4,7 +4,9 @@ Arrays have the tokens along axis 0 and the samples along axis 1; the hidden tok
 the order parameters, named by ORDER_NAMES, in which M_K is the place of m_k and so on; `conjugates` is that of the
 conjugates. What stands here is the theory of nothing at all: fields of unit variance, no loss and no rates. Signatures
 are those of the derived functions, except that the slopes of the location's weight, where it has one, are a last
-argument `s_chi`.
+argument `s_chi`, and those of the label's law, where it is no Gaussian field, one more, `s_z`. Where it is none, the
+moments of the label are last arguments too. The means over the coordinates of structured tokens are a last argument
+`traces`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ ELEMENTWISE: bool = False
 EVEN_LOSS: bool = True
 MOMENTS: int = 0
 LOCATION: str = "gaussian"
+LABEL_NORMALS: int = 0
+LABEL_VALUES: tuple[float, ...] = ()
+LABEL_BRANCHES: int = 1
+LABEL_COPIES: float = 1.0
 HARD_LIMIT: int = 0
 ORDER_NAMES: tuple[str, ...] = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
 CONJUGATE_NAMES: tuple[str, ...] = ("mh_k", "qh_k", "Vh_k", "mh_v", "qh_v", "Vh_v")
@@ -111,6 +117,29 @@ def ranking_slope(nu: float) -> float:
     return 0.0
 
 
+def label_lines(noise: float) -> Array:
+    """A label on lines: of each branch the a, b, c of a z* + b + c noise, and its chance.
+
+    Of a label that takes few values: of each value the a, b, c of what is positive where the label has it.
+    """
+    return np.array([[1.0, 0.0, noise, 1.0]])
+
+
+def label_chances(x: Array, noise: float) -> tuple[Array, ...]:
+    """The logarithms of the chances of each value of the label at z* = x."""
+    return (np.zeros_like(x),)
+
+
+def label_samples(x: Array, xi: Array, noise: float) -> tuple[Array, ...]:
+    """The label at z* = x and its noise xi, and the chance of it, branch by branch."""
+    return x, np.ones_like(x)
+
+
+def loss_terms(y: Array, f: Array) -> tuple[Array, ...]:
+    """The loss itself and its first two derivatives in the output f."""
+    return np.zeros_like(f), np.zeros_like(f), np.zeros_like(f)
+
+
 def hidden_law(order: Array, nu: float, noise: float) -> tuple[Array, Array]:
     """Mean and covariance of (w_chi, w_z, y) at the hidden token."""
     return np.zeros(3), np.eye(3)
@@ -122,7 +151,7 @@ def idle_law(order: Array, nu: float = 0.0, noise: float = 0.0) -> tuple[Array, 
 
 
 def channel_rates(
-    order: Array, nu: float, noise: float, w_chi: Array, w_z: Array, y: Array, g_chi: Array, g_z: Array, *s_chi: Array
+    order: Array, nu: float, noise: float, w_chi: Array, w_z: Array, y: Array, g_chi: Array, g_z: Array, *slopes: Array
 ) -> tuple[Array | float, ...]:
     """Integrands of dE[M]/d(order parameters), by Price and Stein."""
     return tuple(np.zeros_like(order))
@@ -135,7 +164,7 @@ def channel_moments(
     y: Array,
     g_chi: Sequence[Array],
     g_z: Sequence[Array],
-    *s_chi: Array,
+    *slopes: Array,
 ) -> Array:
     """Weighted sums of products of the fields, given as rows; d_chi is w_chi less its mean."""
     return np.zeros(MOMENTS)
@@ -151,27 +180,37 @@ def conjugates_from_rates(rates: Array, alpha: float) -> Array:
     return np.zeros_like(rates)
 
 
-def prior_update(conjugates: Array, lambda_k: float, lambda_v: float) -> Array:
+def prior_update(conjugates: Array, lambda_k: float, lambda_v: float, *traces: Array) -> Array:
     """Order parameters at which f is stationary in the conjugates."""
     return np.zeros_like(conjugates)
 
 
+def coordinate_terms(strength: float, width: float, s_i: Array, p_i: Array, c_i: Array) -> tuple[Array, ...]:
+    """What every coordinate of structured tokens adds to tau and kappa and to their derivatives, at Vh = width."""
+    return (s_i,)
+
+
+def penalised_norms(conjugates: Array, traces: Array) -> Array:
+    """The squared norms of the weights that the penalties weigh, of structured tokens."""
+    return np.zeros(2)
+
+
 def free_energy_value(
-    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, envelope: float
+    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, envelope: float, *traces: Array
 ) -> float:
     """The free energy f, given E[M]."""
     return 0.0
 
 
 def free_energy_gradient(
-    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, rates: Array
+    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, rates: Array, *traces: Array
 ) -> Array:
     """The gradient of f in its twelve unknowns."""
     return np.zeros(order.size + conjugates.size)
 
 
 def free_energy_hessian(
-    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, second: Array
+    order: Array, conjugates: Array, alpha: float, lambda_k: float, lambda_v: float, second: Array, *traces: Array
 ) -> Array:
     """The Hessian of f in its twelve unknowns, given that of E[M]: the Jacobian of the saddle-point equations."""
     return np.eye(order.size + conjugates.size)
@@ -190,6 +229,7 @@ def parameter_slopes(
     lambda_v: float,
     envelope: float,
     rates: Array,
+    *traces: Array,
 ) -> Array:
     """d/dalpha, d/dlambda_k and d/dlambda_v, a row each, of f and of its gradient in its twelve unknowns."""
     return np.stack([np.zeros(1 + order.size + conjugates.size)] * 3)
@@ -217,12 +257,12 @@ def bending(
     return np.zeros((order.size, order.size))
 
 
-def stability_matrix(order: Array, alpha: float, squares: Array) -> Array:
+def stability_matrix(order: Array, alpha: float, squares: Array, *traces: Array) -> Array:
     """The de Almeida-Thouless matrix from the averages of the squared responses dG/dw."""
     return np.zeros((2, 2))
 
 
-def risk_on_manifold(m_v: float, q_v: float, noise: float, A: float, B: float) -> float:
+def risk_on_manifold(m_v: float, q_v: float, noise: float, A: float, B: float, *moments: float) -> float:
     """Population risk in A = E sigma_eps and B = E sum sigma^2."""
     return 0.0
 
@@ -232,7 +272,7 @@ def risk_slopes_on_manifold(m_v: float, q_v: float, noise: float, A: float, B: f
     return np.zeros(5)
 
 
-def noise_risk(noise: float) -> float:
+def noise_risk(noise: float, *moments: float) -> float:
     """The part of the risk that is the label's own noise."""
     return 0.0
 
@@ -242,7 +282,7 @@ def noise_risk_slope(noise: float) -> float:
     return 0.0
 
 
-def best_value_overlap(A: float, B: float) -> float:
+def best_value_overlap(A: float, B: float, *moments: float) -> float:
     """The m_v of the best v = m_v v*."""
     return 0.0
 

@@ -17,7 +17,6 @@ from replicode.codegen.runtime.fixedpoint import (
     WORST_CONDITION,
     Evaluation,
     Linearised,
-    Problem,
     evaluate,
     from_free,
     reported,
@@ -30,6 +29,7 @@ from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.nodes import sobol
 from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.population import PopulationAverages, _one_token, _one_token_moments, _scrambled_averages
+from replicode.codegen.runtime.prior import Problem
 from replicode.codegen.runtime.prox import (
     FAR,
     NEAR,
@@ -70,6 +70,8 @@ DAMPING = 0.3
 NEWTON_REACH = 0.1
 KINK_SETTLED = 3e-5
 NEWTON_POLISH = 8
+RELINEARISED = 3
+WANDERING = 40
 WIDE_STEP = 0.03
 INWARDS = (0.05, 0.15, 0.3, 0.5, 0.8)
 
@@ -335,34 +337,60 @@ def kinked_state(start: Array, request: _Request) -> _State:
     """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
     few = _kinked_scrambled(LOG2_FEW, SCRAMBLES, request)
     rough = _iterated(few, start, request, ROUGH, damping=DAMPING)
-    iterations, last, near = rough.iterations, rough.last, None
+    iterations, last, near, home = rough.iterations, rough.last, None, start
     if not last.residual <= NEWTON_REACH:
         return _failed(last, iterations, [few], "prox between kinks, one set of Sobol nodes")
     for log2 in LOG2_SOBOL:
         ensemble = Ensemble([_kinked_scrambled(log2, s, request) for s in range(SCRAMBLES)])
-        now = evaluate(ensemble, last.order, request.problem, search=True)
-        if near is None:
-            near, iterations = _wide_slopes(ensemble, now, request.problem), iterations + 2 * now.order.size
-        last, steps = _newton(ensemble, now, near, request)
-        iterations += steps
-        request.budget.spend(ensemble, steps + 2 * now.order.size)
-        numbers = _scatter(ensemble, last, near, request) + _missed(ensemble, last, near, request)
+        last, near, numbers, settled, spent = _settled_at_kinks(ensemble, last, near, home, request)
+        iterations, home = iterations + spent, last.order
         errors = _errors(
             last, near, _risk_slopes(last.order, request, np.full(RATES, WIDE_STEP)), request, numbers, 0.0
         )
         if errors[0] <= request.tol or not request.budget.affords(4.0 * NEXT_LEVEL * ensemble.work, float(errors[0])):
             break
-    settled = np.isfinite(errors[0]) and last.residual <= max(KINK_SETTLED, 0.3 * float(numbers[0]))
     method = f"prox between kinks, {SCRAMBLES} x Sobol of {2**log2} nodes in {request.dimensions} dimensions"
     last = last._replace(averages=last.averages._replace(folded_mass=np.nan))
-    return _State(last, iterations, bool(settled), float(errors[0]), errors[1:], [ensemble], method, on=[ensemble])
+    known = settled and bool(np.isfinite(errors[0]))
+    return _State(last, iterations, known, float(errors[0]), errors[1:], [ensemble], method, on=[ensemble])
+
+
+def _settled_at_kinks(
+    ensemble: Ensemble, last: Evaluation, near: Linearised | None, home: Array, request: _Request
+) -> tuple[Evaluation, Linearised, Array, bool, int]:
+    """The fixed point by Newton's method: where, the slopes there, the scatter of all numbers, whether, at what cost.
+
+    Next to a bifurcation one set of nodes may lead elsewhere, and Newton's method to a point that the map repels. Then
+    the damped iteration on all sets starts again from `home`, or goes on where it is only slow.
+    """
+    iterations = 0
+    for left in reversed(range(RELINEARISED)):
+        now = evaluate(ensemble, last.order, request.problem, search=True)
+        fresh = 0 if near else 2 * now.order.size
+        here = near or _wide_slopes(ensemble, now, request.problem)
+        last, steps = _newton(ensemble, now, here, request) if _attracts(here) else (now, 0)
+        iterations += fresh + steps
+        request.budget.spend(ensemble, fresh + steps)
+        numbers = _scatter(ensemble, last, here, request) + _missed(ensemble, last, here, request)
+        settled = _attracts(here) and last.residual <= max(KINK_SETTLED, 0.3 * float(numbers[0]))
+        if settled or not left or not request.budget.affords(WANDERING * ensemble.work, np.inf):
+            break
+        begin = last.order if _attracts(here) else home
+        found = _iterated(ensemble, begin, request, KINK_SETTLED, WANDERING, damping=DAMPING)
+        iterations, last, near = iterations + found.iterations, found.last, None
+    return last, here, numbers, settled, iterations
+
+
+def _attracts(near: Linearised) -> bool:
+    """Whether the map leads to the fixed point that Newton's method leads to: no eigenvalue of its slopes above 1."""
+    return bool(np.isfinite(near.newton).all() and np.linalg.eigvals(near.newton).real.min() > 0.0)
 
 
 def _newton(channel: Channel, now: Evaluation, near: Linearised, request: _Request) -> tuple[Evaluation, int]:
     """Newton steps while they help: samples that jump leave the map of a finite set of nodes a little rough."""
     best = now
     for count in range(1, request.budget.evaluations(channel, NEWTON_POLISH) + 1):
-        if now.residual <= KINK_SETTLED or not np.isfinite(near.newton).all():
+        if now.residual <= KINK_SETTLED:
             return best, count
         free = to_free(now.order)
         now = evaluate(channel, from_free(free + near.newton @ (to_free(now.image) - free)), request.problem)

@@ -10,7 +10,7 @@ which chi* is sampled beside w.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -291,16 +291,25 @@ class Ranked(NamedTuple):
 
 @lru_cache(maxsize=64)
 def own_spline(deviation: float, nu: float) -> Spline:
-    """log E over xi of exp(own_log_weight(mu + deviation xi)) and two derivatives by Stein; E[g] = 1."""
+    """log E over xi of exp(own_log_weight(mu + deviation xi)), less its value without anything known: E[g] = 1."""
+    return averaged_spline(partial(own_log_weight, nu=nu), deviation, _own_total(nu))
+
+
+def _own_total(nu: float) -> float:
+    """The logarithm of E[g] before it is made 1."""
+    return float(log_moments(partial(own_log_weight, nu=nu), np.zeros(1), 1.0)[0, 0])
+
+
+def averaged_spline(log_weight: Callable[[Array], Array], deviation: float, total: float = 0.0) -> Spline:
+    """log E over xi of exp(log_weight(mu + deviation xi)) - total, in mu, and two derivatives by Stein."""
     grid = np.linspace(-TABLE_REACH, TABLE_REACH, TABLE_NODES)
-    total = _own_moments(np.zeros(1), 1.0, nu)[0, 0]
-    moments = _own_moments(grid, deviation, nu)
+    moments = log_moments(log_weight, grid, deviation)
     slope = moments[1] / deviation
     bend = moments[2] / deviation**2 - slope * slope
     return Spline.through(grid, moments[0] - total, slope, bend)
 
 
-def _own_moments(mu: Array, deviation: float, nu: float) -> Array:
+def log_moments(log_weight: Callable[[Array], Array], mu: Array, deviation: float) -> Array:
     """log E[h], E[h xi]/E[h] and E[h (xi^2 - 1)]/E[h], the step halved until they rest."""
     step, found = 0.2, np.full((3, mu.size), np.inf)
     while True:
@@ -309,7 +318,7 @@ def _own_moments(mu: Array, deviation: float, nu: float) -> Array:
         base = -0.5 * xi * xi - 0.5 * np.log(2.0 * np.pi) + np.log(step)
         for begin in range(0, mu.size, 256):
             b = slice(begin, begin + 256)
-            log = own_log_weight(mu[b, None] + deviation * xi, nu) + base
+            log = log_weight(mu[b, None] + deviation * xi) + base
             top = log.max(axis=1, keepdims=True)
             h = np.exp(log - top)
             total = h.sum(axis=1)
@@ -370,8 +379,7 @@ def softmax_teacher(stars: Array, setting: Setting) -> Array:
 
 def own_teacher(stars: Array, setting: Setting) -> Array:
     """g(0, chi*) itself where it belongs to the hidden token's score."""
-    total = _own_moments(np.zeros(1), 1.0, setting.nu)[0, 0]
-    return np.asarray(np.exp(own_log_weight(stars[0], setting.nu) - total))
+    return np.asarray(np.exp(own_log_weight(stars[0], setting.nu) - _own_total(setting.nu)))
 
 
 teacher_weight: Callable[[Array, Setting], Array] = softmax_teacher

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from replicode.codegen.runtime.kernel import M_K, M_V, ORDER_NAMES, Q_K, Q_V, V_K, V_V, Array
+from replicode.codegen.runtime.kernel import M_K, ORDER_NAMES, Q_K, Array
 
 RATES = len(ORDER_NAMES)
-BLOCKS = ((M_K, Q_K, V_K), (M_V, Q_V, V_V))
-OVERLAPS = [M_K, Q_K, M_V, Q_V]
+BLOCKS = tuple(
+    tuple(ORDER_NAMES.index(f"{letter}_{block}") for letter in "mqV") for block in "kv" if f"m_{block}" in ORDER_NAMES
+)
+OVERLAPS = [place for block in BLOCKS for place in block[:2]]
 
 
 def by_block(order: Array) -> tuple[Array, Array, Array]:
-    """m, q and V, each of both blocks."""
+    """m, q and V, each of all blocks."""
     m, q, v = (order[list(places)] for places in zip(*BLOCKS))
     return m, q, v
 
 
 def ordered(m: Array | float, q: Array | float, v: Array | float) -> Array:
-    """The vector of m, q and V of both blocks, or of one number for each that both share."""
+    """The vector of m, q and V of all blocks, or of one number for each that these share."""
     order = np.empty(RATES)
     for places, values in zip(zip(*BLOCKS), (m, q, v)):
         order[list(places)] = values

@@ -22,6 +22,7 @@ from replicode.codegen.runtime.kernel import (
     risk_on_manifold,
     score_law,
 )
+from replicode.codegen.runtime.label import label_moments
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.location import location_dimensions, location_of, teacher_weight
@@ -165,16 +166,17 @@ def _population_risk(overlaps: Array, settings: Sequence[Setting], tol: float = 
     m_k, q_k, m_v, q_v = overlaps
     found = population_averages(m_k, q_k, settings, tol)
     error = found.error * (2.0 * abs(m_v) + abs(q_v))
-    return float(risk_on_manifold(m_v, q_v, settings[0].noise, found.A, found.B)), float(error)
+    noise = settings[0].noise
+    return float(risk_on_manifold(m_v, q_v, noise, found.A, found.B, *label_moments(noise))), float(error)
 
 
-def informed_overlaps(nu: float, params: Array) -> Array:
+def informed_overlaps(nu: float, params: Array, noise: float = 0.0) -> Array:
     """(m_k, q_k, m_v, q_v) near the population optimum."""
-    return np.array(_informed_overlaps(nu, tuple(params)))
+    return np.array(_informed_overlaps(nu, noise, tuple(params)))
 
 
 @lru_cache(maxsize=64)
-def _informed_overlaps(nu: float, params: tuple[float, ...]) -> tuple[float, ...]:
+def _informed_overlaps(nu: float, noise: float, params: tuple[float, ...]) -> tuple[float, ...]:
     """The best v is along v*, and k = m_k k* is scanned.
 
     The norm is capped, since at strong signals the optimum runs away, and q is kept slightly above m^2.
@@ -195,7 +197,7 @@ def _informed_overlaps(nu: float, params: tuple[float, ...]) -> tuple[float, ...
     gains = np.array([gain(m) for m in grid])
     m_k = float(grid[int(np.argmax(gains))])
     found = population_averages(m_k, slack * m_k * m_k, settings, tol=1e-6)
-    m_v = float(best_value_overlap(found.A, found.B))
+    m_v = float(best_value_overlap(found.A, found.B, *label_moments(noise)))
     return m_k, slack * m_k * m_k, m_v, slack * m_v * m_v + 1e-6
 
 
@@ -241,6 +243,12 @@ def _weighted_risk(overlaps: Array, setting: Setting, tol: float) -> float:
         if abs(added[-1] - added[-2]) <= OVERLAP_ERROR:
             break
     return on + added[-1]
+
+
+def manifold_risk(overlaps: Array, setting: Setting, tol: float) -> float:
+    """The risk on the manifold, where what the cross overlaps add, of the order of their squares, is not derived."""
+    alone = setting._replace(kernel=setting.kernel._replace(share=1.0))
+    return _population_risk(overlaps[:4], (alone,), tol)[0]
 
 
 risk_of_length: Callable[[Array, Setting, float], float] = _gaussian_risk

@@ -17,7 +17,15 @@ from replicode.codegen.runtime.channel import (
     _response_integrands,
     node_dimensions,
 )
-from replicode.codegen.runtime.fields import EXCHANGED, FieldFactor, Fields, dimensions, field_factor, fields
+from replicode.codegen.runtime.fields import (
+    EXCHANGED,
+    FieldFactor,
+    Fields,
+    dimensions,
+    field_factor,
+    fields,
+    value_rows,
+)
 from replicode.codegen.runtime.kernel import (
     EVEN_LOSS,
     MOMENTS,
@@ -28,6 +36,7 @@ from replicode.codegen.runtime.kernel import (
     channel_moments,
     rates_from_moments,
 )
+from replicode.codegen.runtime.label import branched
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import pivots_of, product, weighted_sum
 from replicode.codegen.runtime.location import FieldWeight, location_dimensions, location_of
@@ -192,10 +201,10 @@ class ProxFreeChannel(Ladder):
     cuts_folds = False
 
     def __init__(self, nodes: tuple[Array, Array], setting: Setting) -> None:
-        self.zeta, self.weights = nodes
+        self.zeta, self.weights = branched(nodes, sum(dimensions(setting)))
         self.setting = setting
         self.split = dimensions(setting)[0]
-        self.last = sum(dimensions(setting))
+        self.last = self.zeta.shape[0] - location_dimensions(setting)
         self.center = np.zeros(self.split)
         self.scale = np.ones(self.split)
         score = self.zeta[: self.split]
@@ -209,7 +218,7 @@ class ProxFreeChannel(Ladder):
     def _points(self, order: Array, frame: ScoreFrame, b: slice) -> ProxFreePoints:
         """The nodes of a block with all that is known at them; weights are without the constant `_volume`."""
         u = self.center[:, None] + self.scale[:, None] * self.zeta[: self.split, b]
-        values = product(frame.law.value_factor, self.zeta[self.split : self.last, b])
+        values, told = value_rows(frame.law, self.zeta[self.split : self.last, b])
         chi, local, tau, pivots = explicit(order, self.setting, frame, u, values)
         density = np.exp(-0.5 * reduce(np.add, tau * tau))
         weights = self.bare[b] * density * reduce(np.multiply, pivots)
@@ -219,6 +228,8 @@ class ProxFreeChannel(Ladder):
         if frame.location is not None:
             here = frame.location.at(frame.law.score_mean[:, None] + deviation, self.zeta[self.last :, b])
             weights, slopes = weights * here.value, (here.slopes,)
+        if told is not None:
+            weights, slopes = weights * told.weight, (*slopes, told.slopes)
         return ProxFreePoints(chi, deviation, values[:-1], values[-1], weights, lowest, local, slopes)
 
     def _volume(self) -> float:
@@ -259,11 +270,16 @@ class ProxFreeChannel(Ladder):
     def adapt(self, order: Array) -> None:
         """Centre and scale the nodes on the law of the prox point, seen on a few proxes."""
         frame = self._frame(order)
-        zeta, weights = lattice(len(self.zeta), ADAPTING_NODES, 7)
+        zeta, weights = branched(
+            lattice(node_dimensions(self.setting), ADAPTING_NODES, 7), sum(dimensions(self.setting))
+        )
         at = fields(frame.law, zeta)
         chi, _ = prox(at.w_chi, at, (float(order[V_K]), float(order[V_V])), self.setting)
         if frame.location is not None:
             weights = weights * frame.location.at(at.w_chi, zeta[self.last :]).value
+            weights = weights / weights.sum()
+        if (label := frame.law.label) is not None:
+            weights = weights * label.at(at.w_z[0], zeta[self.split + len(at.w_z) :]).weight
             weights = weights / weights.sum()
         u = frame.coordinates(chi)
         mean = weighted_sum(u, weights)

@@ -75,6 +75,25 @@ def smooth_state(start: Array, request: _Request) -> _State:
     return smooth if without_scores or _folds_do_not_matter(smooth, request) else _jumping(smooth, start, request)
 
 
+def prox_state(start: Array, request: _Request) -> _State:
+    """Where M has kinks: a global prox on lattices that get finer, or on scrambled nodes."""
+    if request.dimensions > LATTICE_DIMENSIONS:
+        return _ensemble(start, request)
+    found = _levels(mixed_ladder(request.settings, _proxes), start, request)
+    return found if found.converged else _ensemble(start, request)
+
+
+def _proxes(setting: Setting) -> Ladder:
+    return ProxChannel.at_level(0, setting)
+
+
+def prox_averages(order: Array, setting: Setting, count: float) -> Averages:
+    """Averages at a point that need not be a solution, by a global prox."""
+    dim = node_dimensions(setting)
+    nodes = lattice(dim, count, 0) if dim <= LATTICE_DIMENSIONS else sobol(dim, int(np.log2(count)), 0)
+    return ProxChannel(nodes, setting).averages(order)
+
+
 def folded_state(start: Array, request: _Request) -> _State:
     """The same, but less the folds, or these cut out, before the prox is taken."""
     if not all(_cuttable(s) for s in request.settings):

@@ -12,6 +12,8 @@ from replicode.codegen.runtime.inputs import OutOfReach
 from replicode.codegen.runtime.options import add_options
 from replicode.codegen.runtime.solver import solve
 
+STRUCTURED = ("norm2_k", "norm2_v", "effective_rank")
+
 
 def finite(value: Any) -> Any:
     """JSON-ready: numbers that are not finite become null."""
@@ -25,7 +27,6 @@ def finite(value: Any) -> Any:
 def main(argv: list[str] | None = None) -> int:
     """Solve from the command line; exit status 0 done, 1 not to be trusted as it stands, 2 bad input."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--alpha", type=float, required=True, help="samples per dimension")
     parser.add_argument("--nu", type=float, required=True, help="signal strength")
     parser.add_argument("--noise", type=float, default=0.0, help="label noise (a standard deviation)")
     add_options(parser)
@@ -44,7 +45,8 @@ def main(argv: list[str] | None = None) -> int:
         known = isinstance(problem, OutOfReach)
         print(problem if known else f"the numbers leave double precision here: {problem}", file=sys.stderr)
         return 1
-    result = finite(solution._asdict())
+    fields = {name: value for name, value in solution._asdict().items() if name not in STRUCTURED or value is not None}
+    result = finite(fields)
     print(json.dumps(result) if as_json else "\n".join(f"{k}: {v}" for k, v in result.items()))
     for warning in solution.warnings:
         print(f"warning: {warning}", file=sys.stderr)

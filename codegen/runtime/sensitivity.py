@@ -15,17 +15,14 @@ import numpy as np
 from scipy import special
 
 from replicode.codegen.runtime.channel import Averages, Channel, Ensemble
-from replicode.codegen.runtime.fixedpoint import REPORTED, SCALES, Evaluation, Problem
+from replicode.codegen.runtime.fixedpoint import REPORTED, SCALES, Evaluation
 from replicode.codegen.runtime.hessian import second_rates
+from replicode.codegen.runtime.inputs import OutOfReach
 from replicode.codegen.runtime.kernel import (
     ORDER_NAMES,
     PARAMETERS,
     Array,
-    free_energy_gradient,
-    free_energy_hessian,
-    free_energy_value,
     noise_risk_slope,
-    parameter_slopes,
     risk_slopes_on_manifold,
     train_loss_slopes,
 )
@@ -33,6 +30,7 @@ from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import parts_of
 from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block, ordered
 from replicode.codegen.runtime.population import PopulationAverages, population_averages
+from replicode.codegen.runtime.prior import STRENGTHS, Problem, gradient_at, hessian_at, slopes_at, value_at
 from replicode.codegen.runtime.states import COVERAGE, FOLD_WEIGHT, LEVEL_SAFETY, _Request, _State
 
 CLOSE_STEP, WIDE_STEPS = 1e-2, 3e-2  # relative steps on smooth averages, and where the prox may jump
@@ -165,8 +163,8 @@ class _Explicit(NamedTuple):
 
 def _explicit_in_problem(last: Evaluation, problem: Problem) -> dict[str, _Explicit]:
     """In alpha and the lambdas: derived."""
-    rows = parameter_slopes(last.order, last.conjugates, *problem, last.averages.envelope, last.averages.rates)
-    return {n: _Explicit(row[1:], float(row[0]), 0.0, np.zeros(row.size - 1)) for n, row in zip(Problem._fields, rows)}
+    rows = slopes_at(last.order, last.conjugates, problem, last.averages.envelope, last.averages.rates)
+    return {n: _Explicit(row[1:], float(row[0]), 0.0, np.zeros(row.size - 1)) for n, row in zip(STRENGTHS, rows)}
 
 
 def _explicit_in_setting(
@@ -175,8 +173,8 @@ def _explicit_in_setting(
     """In what the averages depend on: by differences on the same nodes; f and grad f are linear in E[M] and rates."""
     order, conjugates = last.order, last.conjugates
     zero = np.zeros(RATES)
-    base = free_energy_gradient(order, conjugates, *problem, zero)
-    energy = free_energy_value(order, conjugates, *problem, 1.0) - free_energy_value(order, conjugates, *problem, 0.0)
+    base = gradient_at(order, conjugates, problem, zero)
+    energy = value_at(order, conjugates, problem, 1.0) - value_at(order, conjugates, problem, 0.0)
     found = {}
     for name, step in steps.items():
 
@@ -185,8 +183,8 @@ def _explicit_in_setting(
 
         widened = WIDE_STEPS / CLOSE_STEP if wide else 1.0
         value, error = differenced_slope(averages, widened * step, widened * CLOSE_STEP)
-        gradient = free_energy_gradient(order, conjugates, *problem, value[:RATES]) - base
-        bound = free_energy_gradient(order, conjugates, *problem, error[:RATES]) - base
+        gradient = gradient_at(order, conjugates, problem, value[:RATES]) - base
+        bound = gradient_at(order, conjugates, problem, error[:RATES]) - base
         envelope, train_loss = map(float, value[RATES:])
         found[name] = _Explicit(gradient, energy * envelope, train_loss, np.abs(bound))
     return found
@@ -232,7 +230,7 @@ def _on_channel(
     second = rate_slopes(channel, state.last.order, WIDE_STEPS if wide else CLOSE_STEP)
     last, problem = state.last, request.problem
     explicit = _explicit_in_problem(last, problem) | _explicit_in_setting(channel, last, problem, steps, wide)
-    hessian = free_energy_hessian(last.order, last.conjugates, *problem, second.value)
+    hessian = hessian_at(last.order, last.conjugates, problem, second.value)
     inverse = np.linalg.inv(hessian) if np.isfinite(hessian).all() else np.full(hessian.shape, np.nan)
     loss = train_loss_slopes(last.order, last.averages.rates, second.value)
     noise = request.setting.noise
@@ -241,8 +239,8 @@ def _on_channel(
         moves = -inverse @ own.gradient
         order = moves[:RATES]
         open_rates = second.error @ np.abs(order)
-        bound = np.abs(free_energy_gradient(last.order, last.conjugates, *problem, open_rates))
-        bound -= np.abs(free_energy_gradient(last.order, last.conjugates, *problem, np.zeros(RATES)))
+        bound = np.abs(gradient_at(last.order, last.conjugates, problem, open_rates))
+        bound -= np.abs(gradient_at(last.order, last.conjugates, problem, np.zeros(RATES)))
         reach = np.abs(inverse) @ (np.abs(bound) + own.error)
         test = float(risk.order @ order) + risk.explicit.get(name, 0.0)
         excess = test - (noise_risk_slope(noise) if name == "noise" else 0.0)
@@ -252,7 +250,7 @@ def _on_channel(
     return found
 
 
-ALL_PARAMETERS = (*Problem._fields, "nu", "noise", *PARAMETERS)
+ALL_PARAMETERS = (*STRENGTHS, "nu", "noise", *PARAMETERS)
 
 
 def sensitivities(state: _State, request: _Request, wanted: Sequence[str] = ALL_PARAMETERS) -> Sensitivities | None:
@@ -274,8 +272,16 @@ def sensitivities(state: _State, request: _Request, wanted: Sequence[str] = ALL_
         error = spread + found[-1][name].error + _point_share(state) * size
         values[name] = dict(zip(QUANTITIES, map(float, value), strict=True))
         errors[name] = dict(zip(QUANTITIES, map(float, np.nan_to_num(error, nan=np.inf)), strict=True))
-    how = {n: DERIVED if n in Problem._fields else DIFFERENCED for n in values}
+    how = {n: DERIVED if n in STRENGTHS else DIFFERENCED for n in values}
     return Sensitivities(values, errors, how)
+
+
+def no_slopes(state: _State, request: _Request, wanted: Sequence[str] = ALL_PARAMETERS) -> Sensitivities | None:
+    """Of labels that are no fields, and of regression, there are none."""
+    raise OutOfReach("derivatives: they are there for attention on labels that are Gaussian given the teacher's value")
+
+
+slopes_of: Callable[[_State, _Request, Sequence[str]], Sensitivities | None] = sensitivities
 
 
 def _member_spread(table: Array) -> Array:

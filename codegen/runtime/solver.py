@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -14,7 +14,6 @@ from replicode.codegen.runtime.fixedpoint import (
     Budget,
     Converged,
     Evaluation,
-    Problem,
     beside,
     evaluate,
     runaways,
@@ -30,18 +29,18 @@ from replicode.codegen.runtime.inputs import (
 from replicode.codegen.runtime.kernel import (
     CONJUGATE_NAMES,
     ORDER_NAMES,
-    V_K,
     VH_K,
     Array,
-    free_energy_value,
     noise_risk,
     stability_matrix,
 )
+from replicode.codegen.runtime.label import label_moments
 from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.places import ordered
 from replicode.codegen.runtime.population import informed_overlaps, settings_of
+from replicode.codegen.runtime.prior import Problem, norms_at, softness_at, spectrum_of, traces_at, value_at
 from replicode.codegen.runtime.routes import ROUTES, coarse_branch
-from replicode.codegen.runtime.sensitivity import ALL_PARAMETERS, sensitivities
+from replicode.codegen.runtime.sensitivity import ALL_PARAMETERS, slopes_of
 from replicode.codegen.runtime.states import (
     COVERAGE,
     LEVEL_SAFETY,
@@ -50,6 +49,7 @@ from replicode.codegen.runtime.states import (
     _risk,
     _State,
 )
+from replicode.codegen.runtime.tested import Tested, tested
 from replicode.codegen.runtime.wording import told_apart
 
 STABLE_REPLICON = 1.0
@@ -87,21 +87,34 @@ class Solution(NamedTuple):
     derivatives: dict[str, dict[str, float]] | None = None  # of quantities, by parameter, where asked for
     derivative_errors: dict[str, dict[str, float]] | None = None
     derivative_methods: dict[str, str] | None = None
+    norm2_k: float | None = None  # these three are those of structured tokens
+    norm2_v: float | None = None
+    effective_rank: float | None = None
+    test_loss: float | None = None  # of any loss but the square
+    classification_error: float | None = None  # of labels of two values
 
 
-def _start(init: str | Mapping[str, float], request: _Request) -> Array:
-    """Order parameters to start from: those given, the population optimum, or next to nothing known of the teacher."""
-    if not isinstance(init, str):
-        given = unknowns(init, ORDER_NAMES)
-        check_physical(given)
-        return given
+def _begin(init: str | Mapping[str, float], request: _Request) -> Array:
+    """Order parameters to start from: those given, or those that a word stands for."""
+    if isinstance(init, str):
+        return _start(init, request)
+    given = unknowns(init, ORDER_NAMES)
+    check_physical(given)
+    return given
+
+
+def overlap_start(init: str, request: _Request) -> Array:
+    """Order parameters to start from: the population optimum, or next to nothing known of the teacher."""
     if init == "informed":
-        m_k, q_k, m_v, q_v = informed_overlaps(request.setting.nu, request.setting.params)
+        m_k, q_k, m_v, q_v = informed_overlaps(request.setting.nu, request.setting.params, request.setting.noise)
     else:
         m_k, q_k, m_v, q_v = 0.02, 0.3, 0.02, 0.3
     fit = request.problem.alpha / (1.0 + request.problem.alpha)
     v_k, v_v = (1.0 / (penalty + 0.3 * fit + 1e-3) for penalty in (request.problem.lambda_k, request.problem.lambda_v))
     return ordered(np.array([m_k, m_v]), np.array([q_k, q_v]), np.array([v_k, v_v]))
+
+
+_start: Callable[[str, _Request], Array] = overlap_start
 
 
 def solve(
@@ -116,14 +129,16 @@ def solve(
     derivatives: bool | Sequence[str] = False,
     branches: bool = True,
     stability: bool = True,
+    spectrum: Any = None,
     **parameters: float,
 ) -> Solution:
     """Solve the saddle-point equations; `tol` is the absolute error asked for on test_risk.
 
     With tol=None it is what a few seconds give, three digits at least where these can be had at all. `derivatives` asks
     for those of every quantity in every parameter, or in those named. `init` may also be a mapping: the order
-    parameters of a solution nearby, to start from. `branches` looks for another branch, of lower energy,
-    and `stability` into whether replica symmetry holds, which is said where it is not done.
+    parameters of a solution nearby, to start from. `branches` looks for another branch, of lower energy, and
+    `stability` into whether replica symmetry holds, which is said where it is not done. A module of structured tokens
+    takes a `spectrum`: rows of eigenvalues s_i, with one or two columns of teachers' weights t_i.
     """
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
     if tol is not None:
@@ -132,13 +147,13 @@ def solve(
         raise ArgumentError("init", init, "'informed', 'random', or a mapping of order parameters")
     wanted = _differentiated(derivatives)
     settings = settings_of(nu, noise, parameter_values(parameters))
-    problem = Problem(float(alpha), float(lambda_k), float(lambda_v))
+    problem = admitted(Problem(float(alpha), float(lambda_k), float(lambda_v), spectrum_of(spectrum)), float(noise))
     request = _Request(
         settings, problem, AIMED_AT if tol is None else float(tol), _budget(tol), not isinstance(init, str)
     )
     worst = GOOD_ENOUGH if tol is None else request.tol
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
-        state = ROUTES.state(_start(init, request), request)
+        state = ROUTES.state(_begin(init, request), request)
         notes = _lower_branch(state, init, request._replace(budget=_budget(tol))) if branches else []
         found = _solution(state, request, worst, notes, stability)
         return _with_derivatives(found, state, request, wanted) if wanted else found
@@ -155,11 +170,19 @@ def _differentiated(asked: bool | Sequence[str]) -> tuple[str, ...]:
 
 def _with_derivatives(found: Solution, state: _State, request: _Request, wanted: Sequence[str]) -> Solution:
     """The solution with its derivatives, or a warning where there are none."""
-    slopes = sensitivities(state, request, wanted)
+    slopes = slopes_of(state, request, wanted)
     if slopes is None:
         return found._replace(warnings=(*found.warnings, "derivatives: none, the solution is not known well enough"))
     values, errors, method = slopes
     return found._replace(derivatives=values, derivative_errors=errors, derivative_methods=method)
+
+
+def any_problem(problem: Problem, noise: float) -> Problem:
+    """With scores, whether there is a minimum is seen on the way."""
+    return problem
+
+
+admitted: Callable[[Problem, float], Problem] = any_problem
 
 
 def _budget(tol: float | None) -> Budget:
@@ -205,8 +228,7 @@ def _energy(channel: Channel, order: Array, request: _Request) -> float:
 
 
 def _free_energy(order: Array, conjugates: Array, request: _Request, envelope: float) -> float:
-    alpha, lambda_k, lambda_v = request.problem
-    return float(free_energy_value(order, conjugates, alpha, lambda_k, lambda_v, envelope))
+    return value_at(order, conjugates, request.problem, envelope)
 
 
 def _solution(state: _State, request: _Request, worst: float, notes: list[str], looked: bool) -> Solution:
@@ -215,8 +237,8 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str], 
     risk, _ = _risk(last.order, request)
     responses = [channel.response(last.order) for channel in state.seen] if looked else [UNSEEN]
     error, errors = _bounds(state)
-    known = float(errors[REPORTED.index("Vh_k")])
-    replicon, jump, shift = _stability(responses[-1], last, request, known if np.isfinite(known) else 0.0)
+    radius = _radius(responses[-1].squares, last, request)
+    replicon, jump, shift = stability_of(radius, responses[-1], last, request, errors)
     replicon_error = _replicon_error(responses, last, request) if state.converged else np.inf
     stable = bool(state.converged and replicon < STABLE_REPLICON and shift < STABLE_JUMP)
     warnings = [] if state.converged else [_not_converged(last)]
@@ -236,9 +258,17 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str], 
         warnings.append(
             f"replica symmetry: the replicon {replicon:.3g} +- {replicon_error:.2g} may be on either side of 1"
         )
+    seen = tested(last.order, request.settings) if state.converged else Tested()
+    of_tests = {"test_loss": seen.test_loss_error, "classification_error": seen.classification_error_error}
+    conjugate_errors = errors[[REPORTED.index(name) for name in CONJUGATE_NAMES]]
+    norms = norms_at(last.conjugates, conjugate_errors, request.problem)
+    values = {name: value for name, (value, _) in norms.items()}
+    bounds = dict(zip(REPORTED, map(float, errors), strict=True))
+    bounds |= {name: bound for name, (_, bound) in norms.items() if bound} | {"replicon": replicon_error}
+    bounds |= {name: bound for name, bound in of_tests.items() if bound is not None}
     return Solution(
         test_risk=risk,
-        excess_risk=risk - noise_risk(request.setting.noise),
+        excess_risk=risk - noise_risk(request.setting.noise, *label_moments(request.setting.noise)),
         train_loss=last.averages.train_loss,
         energy=_free_energy(last.order, last.conjugates, request, last.averages.envelope),
         order_parameters=dict(zip(ORDER_NAMES, map(float, last.order), strict=True)),
@@ -254,7 +284,12 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str], 
         method=state.method,
         bayes_risk=None,
         warnings=tuple(warnings + notes),
-        errors=dict(zip(REPORTED, map(float, errors), strict=True)) | {"replicon": replicon_error},
+        errors=bounds,
+        norm2_k=values.get("norm2_k"),
+        norm2_v=values.get("norm2_v"),
+        effective_rank=values.get("effective_rank"),
+        test_loss=seen.test_loss,
+        classification_error=seen.classification_error,
     )
 
 
@@ -271,24 +306,33 @@ def _not_converged(last: Evaluation) -> str:
     return f"not converged: the undamped residual {last.residual:.2g} stays above its tolerance"
 
 
-def _stability(response: Response, last: Evaluation, request: _Request, known: float) -> tuple[float, float, float]:
+def jumping_stability(
+    radius: float, response: Response, last: Evaluation, request: _Request, errors: Array
+) -> tuple[float, float, float]:
     """Spectral radius of the smooth de Almeida-Thouless matrix, and what the jumps of the prox weigh.
 
-    The jumps are weighed twice: relative to Vh_k, or to the error to which it is `known` (`jump_weight`), and, for the
-    verdict, as the relative change of 1/V_k = lambda_k + Vh_k, less three standard errors where nodes are random: jumps
-    in a Vh_k that is itself negligible beside the regulariser do not break anything.
+    The jumps are weighed twice: relative to Vh_k, or to the error to which it is known (`jump_weight`), and, for the
+    verdict, as the relative change of V_k, which is 1/(lambda_k + Vh_k) of isotropic tokens, less three standard errors
+    where nodes are random: jumps in a Vh_k that is itself negligible beside the regulariser do not break anything.
     """
-    radius = _radius(response.squares, last, request)
+    known = float(errors[REPORTED.index("Vh_k")])
+    known = known if np.isfinite(known) else 0.0
     stein, smooth = last.conjugates[VH_K], request.problem.alpha * response.trace
     if not np.isfinite(radius):
         return np.inf, np.inf, 0.0
     gap, noise = abs(stein - smooth), request.problem.alpha * response.noise
-    scale = max(abs(stein), known, 1e-4 / last.order[V_K])
-    return radius, float(gap / scale), float((gap - 3.0 * noise) * last.order[V_K])
+    softness = softness_at(last.order, last.conjugates, request.problem)
+    scale = max(abs(stein), known, 1e-4 / softness)
+    return radius, float(gap / scale), float((gap - 3.0 * noise) * softness)
+
+
+Stability = Callable[[float, Response, Evaluation, _Request, Array], tuple[float, float, float]]
+stability_of: Stability = jumping_stability
 
 
 def _radius(squares: Array, last: Evaluation, request: _Request) -> float:
-    matrix = stability_matrix(last.order, request.problem.alpha, squares)
+    traces = traces_at(last.conjugates, request.problem)
+    matrix = stability_matrix(last.order, request.problem.alpha, squares, *traces)
     return float(np.abs(np.linalg.eigvals(matrix)).max()) if np.isfinite(matrix).all() else np.inf
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ from replicode.codegen.runtime.fixedpoint import (
     Converged,
     Evaluation,
     Linearised,
-    Problem,
     evaluate,
     from_free,
     iterate,
@@ -33,6 +32,7 @@ from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.nodes import sobol
 from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block
 from replicode.codegen.runtime.population import _population_risk
+from replicode.codegen.runtime.prior import Problem
 
 LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8
@@ -57,6 +57,7 @@ ROUNDING = 1e-13
 
 
 UNBOUNDED = Budget()
+dimensions_of: Callable[[Setting], int] = node_dimensions
 
 
 class _State(NamedTuple):
@@ -103,7 +104,7 @@ class _Request(NamedTuple):
     @property
     def dimensions(self) -> int:
         """The largest dimension of the averages."""
-        return max(node_dimensions(s) for s in self.settings)
+        return max(dimensions_of(s) for s in self.settings)
 
 
 def _risk_slopes(order: Array, request: _Request, steps: Array) -> Array:
@@ -128,8 +129,15 @@ def _risk_error(reach: Array, order: Array, request: _Request, slopes: Array) ->
 
 
 def _risk(order: Array, request: _Request) -> tuple[float, float]:
-    tol = max(1e-13, POPULATION_SHARE * request.tol)
-    return _population_risk(order[OVERLAPS], request.settings, tol)
+    return risk_at(order, request.settings, max(1e-13, POPULATION_SHARE * request.tol))
+
+
+def overlap_risk(order: Array, settings: Sequence[Setting], tol: float) -> tuple[float, float]:
+    """The test risk at these order parameters, and a bound on the error of its average over the scores."""
+    return _population_risk(order[OVERLAPS], settings, tol)
+
+
+risk_at: Callable[[Array, Sequence[Setting], float], tuple[float, float]] = overlap_risk
 
 
 def _residual_tolerance(request: _Request) -> float:

@@ -6,20 +6,31 @@ import click
 
 from replicode.commands import options
 from replicode.commands.verb import Verb, as_json, finish
-from replicode.theory.errors import InputError
+from replicode.theory.errors import InputError, Refusal
 
 
 @click.command("generate", cls=Verb)
 @options.any_activation
 @options.task
 @options.tokens
-@click.option("--level", default="rs", show_default=True, help="rs, or bayes, which needs no activation.")
+@options.learned
+@click.option("--level", default="rs", show_default=True, help="rs, 1rsb, dynamics, or bayes: no activation.")
 @click.option("-o", "--output", required=True, help="The file to write.")
+@options.spectrum
 @options.param
 def command(
-    activation: str | None, task: str, tokens: str, level: str, output: str, parameters: dict[str, float]
+    activation: str | None,
+    task: str,
+    tokens: str,
+    level: str,
+    output: str,
+    parameters: dict[str, float],
+    spectrum: str | None,
+    teacher: str | None,
+    loss: str,
+    labels: str,
 ) -> None:
-    """Write a standalone NumPy solver for an activation, or for the Bayes-optimal level of a task."""
+    """Write a standalone NumPy solver for an activation or its training, or for the Bayes-optimal level of a task."""
     from replicode.codegen.writing import checked_file, is_standard_output, write
 
     target = checked_file(output)
@@ -28,13 +39,20 @@ def command(
         raise InputError("output", output, "a file: with --json standard output is for the JSON object")
     from replicode.asked import asked
     from replicode.codegen.compiler import generate
-    from replicode.theory.derive.saddle import SaddleSystem
+    from replicode.learned import learned, named
+    from replicode.spectrum import NO_BAYES, structured, token_spectrum
+    from replicode.theory.derive.bayes import BayesSystem
     from replicode.theory.lengths import lengths
     from replicode.verbs.derive import derive
 
-    law = lengths(tokens)
-    system = derive(activation, task, law, parameters=parameters, level=level)
-    of = activation if isinstance(system, SaddleSystem) else None
+    law, data = lengths(tokens), token_spectrum(spectrum, teacher)
+    if data is not None and level == "bayes":
+        raise Refusal(NO_BAYES)
+    model = structured(learned(None, loss, labels), data)
+    system = derive(activation, task, law, model, parameters=parameters, level=level)
+    trained = None if isinstance(system, BayesSystem) else system.activation
+    of = activation if trained else None
+    question = named(loss, labels) | (data.question() if data else {})
     module = generate(system)
     write(target, module.source)
     if printed:
@@ -43,10 +61,10 @@ def command(
         {
             "path": str(target),
             "signature": module.signature,
-            "activation": system.activation.text if isinstance(system, SaddleSystem) else None,
+            "activation": trained.text if trained else None,
             "task": system.task.text,
             "tokens": law.fixed or str(law),
             "operations": dict(module.operations),
-            "asked": asked(of, task, law, parameters, level=level, output=output),
+            "asked": asked(of, task, law, parameters, model, level=level, output=output, **question),
         }
     )

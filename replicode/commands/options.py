@@ -106,14 +106,29 @@ tokens = click.option("--tokens", required=True, help="Number of tokens, or a di
 any_tokens = click.option("--tokens", default=None, help="Number of tokens, or a distribution; symbolic when left out.")
 param = click.option("--param", "parameters", multiple=True, callback=_parameters, metavar="NAME=NUMBER")
 nu = real("--nu", "nu", required=True, help="Signal strength; inf where the limit exists.")
+any_nu = real("--nu", "nu", default=None, help="Signal strength; inf where the limit exists; needed for any scores.")
 noise = real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
 physics = together(
     real("--alpha", "alpha", required=True, help="Samples per dimension."),
-    nu,
+    any_nu,
     noise,
     real("--lambda-k", "lambda_k", default="1", show_default=True),
     real("--lambda-v", "lambda_v", default="1", show_default=True),
     click.option("--init", default="informed", show_default=True, help="informed or random."),
+)
+learned = together(
+    click.option(
+        "--loss",
+        default="quadratic",
+        show_default=True,
+        help="quadratic, absolute, huber:DELTA, logistic, hinge, or an expression in y and f.",
+    ),
+    click.option(
+        "--labels",
+        default="gaussian",
+        show_default=True,
+        help="gaussian, sign, logit:GAMMA, probit:GAMMA, magnitude, outliers:P:SIZE, or an expression in z and xi.",
+    ),
 )
 digits = whole(
     "--digits",
@@ -133,3 +148,9 @@ def folder(default: str, what: str) -> Option:
     """The folder that a verb leaves its files in."""
     text = f"The folder to leave {what} in."
     return click.option("-o", "--output", default=default, show_default=True, help=text)
+
+
+spectrum = together(
+    click.option("--spectrum", default=None, help="Structured tokens: power:A:D, or a file of eigenvalues."),
+    click.option("--teacher", default=None, help="With a spectrum: isotropic, white, top:P, or a file of weights."),
+)

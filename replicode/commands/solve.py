@@ -15,9 +15,12 @@ from replicode.commands.verb import Verb, show
 @options.task
 @options.tokens
 @options.physics
+@options.spectrum
+@options.learned
 @options.digits
 @click.option("--backend", default="numpy", show_default=True, help="numpy, or fast: compiled loops (C compiler).")
 @click.option("--derivatives", is_flag=True, help="Also d(quantity)/d(parameter), with errors.")
+@options.whole("--rsb", "rsb", default=None, help="1: one step of replica symmetry breaking too; 0: never.")
 @options.param
 def command(activation: str, **arguments: Any) -> None:
     """Solve the saddle-point equations: test risk, order parameters, error, stability."""

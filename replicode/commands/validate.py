@@ -16,9 +16,12 @@ from replicode.commands.verb import Verb, show
 @options.task
 @options.tokens
 @options.physics
+@options.spectrum
+@options.learned
 @options.digits
 @options.dim
 @options.seeds(40)
+@options.whole("--root-seed", "root_seed", default="0", show_default=True, help="Another one draws other numbers.")
 @options.param
 def command(activation: str, **arguments: Any) -> None:
     """Train attention on sampled data and compare it with the theory."""

@@ -1,22 +1,19 @@
-"""The points of the finite-sample figure, each cached: Bayes-optimal, theory, and trained attention."""
+"""The points of the finite-sample figure, each kept in a ledger: Bayes-optimal, theory, and trained attention."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from functools import lru_cache
-from importlib.util import find_spec
 from math import floor, log10
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from replicode.cache import cached
+from replicode.cache import once
 from replicode.content import Content, activation_content, task_content
 from replicode.figures.optimal import Ridge
 from replicode.modules import call, module_for
 from replicode.validation.experiment import run
+from replicode.validation.ledger import training_source
 from replicode.validation.module import GeneratedAttention
 from replicode.validation.sampling import Array
 from replicode.validation.statistics import extrapolate
@@ -36,12 +33,6 @@ class Place(NamedTuple):
     def content(self) -> Content:
         """What the names stand for, and the numbers."""
         return activation_content(self.activation), task_content(self.task), *self[2:]
-
-    @property
-    def text(self) -> str:
-        """The place in words."""
-        who = self.activation or "Bayes-optimal"
-        return f"{who}, {self.task}, {self.tokens} tokens, nu = {self.nu:g}, alpha = {self.alpha:g}"
 
 
 _EMPTY: dict[str, Any] = dict.fromkeys(
@@ -69,7 +60,6 @@ def bayes_point(place: Place, tolerance: float) -> dict[str, Any]:
         law: dict[str, Any] = {"nu": place.nu, "noise": place.noise, "alpha": place.alpha}
         found = bayes(task=place.task, tokens=place.tokens, **law, digits=digits)
         return {
-            "made_for": f"figure: {place.text}",
             "test_risk": found.test_risk,
             "error": found.error,
             "converged": found.converged,
@@ -78,7 +68,7 @@ def bayes_point(place: Place, tolerance: float) -> dict[str, Any]:
             "warnings": list(found.warnings),
         }
 
-    return _row("bayes", place, cached("figure", ("bayes", place.content, tolerance), build))
+    return _row("bayes", place, once("figure", ("bayes", place.content, tolerance), build))
 
 
 def theory_point(place: Place, ridge: Ridge, tolerance: float) -> dict[str, Any]:
@@ -91,15 +81,12 @@ def theory_point(place: Place, ridge: Ridge, tolerance: float) -> dict[str, Any]
         kept = ("test_risk", "error", "converged", "rs_stable", "replicon", "jump_weight", "method")
         order = {name: float(found.order_parameters[name]) for name in ("m_k", "q_k", "m_v", "q_v")}
         return {
-            "made_for": f"figure: {place.text}, lambdas {ridge.lambda_k:g}, {ridge.lambda_v:g}",
             **{name: _plain(getattr(found, name)) for name in kept},
             **order,
             "warnings": list(found.warnings),
         }
 
-    return _row(
-        "theory", place, cached("figure", ("theory", place.content, *ridge, tolerance), build), **ridge._asdict()
-    )
+    return _row("theory", place, once("figure", ("theory", place.content, *ridge, tolerance), build), **ridge._asdict())
 
 
 def trained_point(
@@ -114,13 +101,12 @@ def trained_point(
         start, law = attention.start("informed"), attention.setting(place.alpha)
         found = run(law, attention, ridge, start, attention.risk, dims, seeds, root_seed)
         return {
-            "made_for": f"figure: trained {place.text}, D = {tuple(dims)}, {seeds} seeds",
             "values": {str(dim): [float(v) for v in found.values["test_risk"][dim]] for dim in dims},
             "failures": len(found.failures),
         }
 
-    key = ("trained", place.content, *ridge, tuple(dims), seeds, root_seed, trainer_digest())
-    payload = cached("figure", key, build)
+    key = ("trained", place.content, *ridge, tuple(dims), seeds, root_seed, training_source())
+    payload = once("figure", key, build)
     values = {dim: np.array(payload["values"][str(dim)]) for dim in dims}
     run_as = {**ridge._asdict(), "dims": tuple(dims), "seeds": seeds, "root_seed": root_seed}
     return _row("trained", place, payload | _extrapolated(values), **run_as), values
@@ -133,16 +119,6 @@ def _extrapolated(values: dict[int, Array]) -> dict[str, Any]:
         return {"means_by_dim": means, "warnings": ["too few trainings converged"]}
     limit = extrapolate(values)
     return {"test_risk": limit.mean, "standard_error": limit.sem, "means_by_dim": means}
-
-
-@lru_cache(maxsize=1)
-def trainer_digest() -> str:
-    """Hash of the source that samples and trains, so that a changed trainer never meets old values."""
-    spec = find_spec("replicode.validation")
-    digest = hashlib.sha256()
-    for path in sorted(Path(str(spec.origin)).parent.glob("*.py")) if spec else ():
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _plain(value: Any) -> Any:

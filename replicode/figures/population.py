@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from replicode.cache import cached
+from replicode.cache import once
 from replicode.content import activation_content, task_content
 from replicode.figures.drawing import ERF, LINEAR, SOFTMAX, SOFTPLUS, tokens_label
 from replicode.figures.table import Rows, Say
@@ -56,7 +56,6 @@ def _point(activation: str, task: str, tokens: int | str, nu: float) -> dict[str
         found = population(activation, task=task, tokens=tokens, nu=nu, digits=DIGITS)
         order = found.order_parameters
         return {
-            "made_for": f"population risk of {activation}, task {task}, {tokens} tokens, nu = {nu:g}",
             "excess_risk": found.excess_risk,
             "error": found.error,
             "bayes_excess_risk": found.bayes_risk,
@@ -70,9 +69,9 @@ def _point(activation: str, task: str, tokens: int | str, nu: float) -> dict[str
         }
 
     key = "population", activation_content(activation), task_content(task), str(tokens), nu, DIGITS
-    payload = cached("figure", key, build)
+    payload = once("figure", key, build)
     where = {"task": task, "tokens": tokens, "nu": nu, "noise": 0.0, "activation": activation}
-    return where | {name: value for name, value in payload.items() if name != "made_for"}
+    return where | payload
 
 
 def _named(row: Mapping[str, Any]) -> str:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from replicode.arguments import check_digits, not_negative, positive
 from replicode.asked import asked
 from replicode.codegen.threads import one_thread
+from replicode.kinds import Model, Task
 from replicode.modules import bayes_module, call
 from replicode.results import Result
 from replicode.theory.lengths import Tokens, lengths
-
-if TYPE_CHECKING:
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
 
 
 @dataclass(frozen=True, repr=False)

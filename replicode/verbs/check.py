@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from replicode.asked import asked
+from replicode.kinds import ActivationLike, Task
 from replicode.results import CheckResult
 from replicode.theory.budget import budget
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
     from replicode.validation.properties import Outcome, Subject, Verdict
 
 FACTS = (

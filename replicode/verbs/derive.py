@@ -9,22 +9,21 @@ from replicode import __version__
 from replicode.arguments import one_of
 from replicode.asked import asked
 from replicode.cache import cached
-from replicode.content import activation_content, task_content
+from replicode.content import activation_content, model_content, task_content
+from replicode.kinds import ActivationLike, BayesSystem, DynamicsSystem, Model, SaddleSystem, StepSystem, Task
+from replicode.learned import LABELS, LOSS, learned
+from replicode.learned import named as texts
+from replicode.spectrum import NO_BAYES, SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import budget
-from replicode.theory.errors import InputError
+from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
     from replicode.present import Derivation
-    from replicode.theory.derive.bayes import BayesSystem
-    from replicode.theory.derive.saddle import SaddleSystem
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
 
-LEVELS = ("rs", "population", "bayes", "stability")
-GENERATED = ("rs", "bayes")
+LEVELS = ("rs", "population", "bayes", "stability", "1rsb", "dynamics")
+GENERATED = ("rs", "bayes", "1rsb", "dynamics")
 
 
 @overload
@@ -36,6 +35,8 @@ def derive(
     parameters: Mapping[str, float] | None = None,
     *,
     level: Literal["rs"] = "rs",
+    loss: str = LOSS,
+    labels: str = LABELS,
     **more: float,
 ) -> SaddleSystem: ...
 
@@ -49,8 +50,10 @@ def derive(
     parameters: Mapping[str, float] | None = None,
     *,
     level: str,
+    loss: str = LOSS,
+    labels: str = LABELS,
     **more: float,
-) -> SaddleSystem | BayesSystem: ...
+) -> SaddleSystem | BayesSystem | DynamicsSystem | StepSystem: ...
 
 
 def derive(
@@ -61,13 +64,16 @@ def derive(
     parameters: Mapping[str, float] | None = None,
     *,
     level: str = "rs",
+    loss: str = LOSS,
+    labels: str = LABELS,
     **more: float,
-) -> SaddleSystem | BayesSystem:
+) -> SaddleSystem | BayesSystem | DynamicsSystem | StepSystem:
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution.
 
-    Level bayes is the Bayes-optimal system of the task, to which no activation matters.
+    Level bayes is the Bayes-optimal system of the task, to which no activation matters; 1rsb is one step of replica
+    symmetry breaking; level dynamics has the equations of one-pass SGD.
     """
-    law = None if tokens is None else lengths(tokens)
+    law, model = None if tokens is None else lengths(tokens), learned(model, loss, labels)
     if one_of("level", level, GENERATED) == "bayes":
         from replicode.theory.derive.bayes import derive_bayes
 
@@ -75,7 +81,17 @@ def derive(
     from replicode.theory.derive.saddle import derive as derive_system
     from replicode.theory.language.activation import activation
 
-    return derive_system(activation(named(act), given_parameters(parameters, more)), task, law, model)
+    of = activation(named(act), given_parameters(parameters, more))
+    if level == "dynamics":
+        from replicode.theory.derive.dynamics import derive_dynamics
+
+        return derive_dynamics(of, task, law, model)
+    system = derive_system(of, task, law, model)
+    if level == "rs":
+        return system
+    from replicode.theory.derive.rsb import derive_step
+
+    return derive_step(system)
 
 
 def named(act: ActivationLike | None) -> ActivationLike:
@@ -91,9 +107,20 @@ def derivation_of(
     tokens: Tokens | None,
     level: str = "rs",
     parameters: Mapping[str, float] | None = None,
+    loss: str = LOSS,
+    labels: str = LABELS,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
 ) -> dict[str, Any]:
-    """The derivation of an activation in every format, from the cache when it is there."""
+    """The derivation of an activation in every format, from the cache when it is there.
+
+    With a spectrum it is that of structured tokens, the same for all spectra: these are data of the equations.
+    """
     one_of("level", level, LEVELS)
+    data = token_spectrum(spectrum, teacher)
+    model = structured(learned(None, loss, labels), data)
+    if data is not None and level == "bayes":
+        raise Refusal(NO_BAYES)
     law = None if tokens is None else lengths(tokens)
     given = given_parameters(parameters, {})
     of = None if level == "bayes" else named(act)
@@ -101,7 +128,7 @@ def derivation_of(
     def build() -> dict[str, Any]:
         from replicode.present import as_json, as_latex, as_markdown, as_text
 
-        found = _derivation(of, given, task, law, level)
+        found = _derivation(of, given, task, law, level, model)
         return {
             "made_for": f"derivation of {found.subject}, task {found.task}, level {level}",
             "json": as_json(found),
@@ -112,29 +139,41 @@ def derivation_of(
 
     with budget(f"deriving level {level}"):
         content = () if of is None else (activation_content(of), sorted(given.items()))
-        key = *content, task_content(task), repr(law), level
+        key = *content, task_content(task), repr(law), level, *model_content(model)
         found = cached("derive", key, build)
-        stamp = {"asked": asked(of, task, law, given, level=level), "version": __version__}
+        more = texts(loss, labels) | ({} if data is None else data.question())
+        stamp = {"asked": asked(of, task, law, given, model, level=level, **more), "version": __version__}
     return found | {"json": found["json"] | stamp}
 
 
 def _derivation(
-    of: ActivationLike | None, given: Mapping[str, float], task: str | Task, law: Lengths | None, level: str
+    of: ActivationLike | None,
+    given: Mapping[str, float],
+    task: str | Task,
+    law: Lengths | None,
+    level: str,
+    model: Model | None,
 ) -> Derivation:
     """The derivation of one level."""
     from replicode import present
     from replicode.theory.derive.bayes import derive_bayes
+    from replicode.theory.derive.dynamics import derive_dynamics
     from replicode.theory.derive.population import derive_population
+    from replicode.theory.derive.rsb import derive_step
     from replicode.theory.derive.saddle import derive as derive_system
     from replicode.theory.derive.stability import derive_stability
     from replicode.theory.language.activation import activation
 
     if of is None:
-        return present.bayes_derivation(derive_bayes(task, law))
+        return present.bayes_derivation(derive_bayes(task, law, model))
     act = activation(of, given)
     if level == "population":
+        if model is not None:
+            raise Refusal("level population: it is the squared error of Gaussian labels, whatever is trained on")
         return present.population_derivation(derive_population(act, task, law))
-    system = derive_system(act, task, law)
-    return (
-        present.stability_derivation(derive_stability(system)) if level == "stability" else present.derivation(system)
-    )
+    if level == "dynamics":
+        return present.dynamics_derivation(derive_dynamics(act, task, law, model))
+    system = derive_system(act, task, law, model)
+    if level == "stability":
+        return present.stability_derivation(derive_stability(system))
+    return present.step_derivation(derive_step(system)) if level == "1rsb" else present.derivation(system)

@@ -21,7 +21,8 @@ from replicode.codegen.runtime.wording import told_apart
 from replicode.results import Result
 from replicode.theory.budget import BudgetSpent, budget
 from replicode.theory.derive.nishimori import NishimoriCondition, nishimori
-from replicode.theory.derive.optimum import closed_optimum, limits
+from replicode.theory.derive.optimum import closed_optimum, limits, value_optimum
+from replicode.theory.derive.population import A, B
 from replicode.theory.errors import InputError
 from replicode.theory.gaussian.closed import closed_averages, hard_averages
 from replicode.theory.language.activation import Activation, ActivationLike, activation
@@ -29,7 +30,7 @@ from replicode.theory.language.nodes import L
 from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
-from replicode.theory.model import NU
+from replicode.theory.model import DEFAULT_MODEL, NOISE, NU, Model
 from replicode.theory.properties.domain import check_domain
 
 USUAL_DIGITS = 8
@@ -71,10 +72,14 @@ def population(
     nu: float,
     noise: float = 0.0,
     digits: int | None = None,
+    model: Model | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Population:
-    """The best population risk of attention with this activation; parameters that are not given are optimised."""
+    """The best population risk of attention with this activation; parameters that are not given are optimised.
+
+    `model` says what is learned where that is not the default, a square loss on noisy values of the hidden token.
+    """
     spec = act
     act, setting, distribution = activation(act, given_parameters(parameters, more)), _task(task), lengths(tokens)
     nu, noise = _checked_numbers(nu, noise, act.values)
@@ -82,6 +87,7 @@ def population(
     fixed = act.with_values()
     with budget("the population optimum"):
         check_domain(act)
+        value = value_optimum(setting, model or DEFAULT_MODEL)
         bayes = bayes_gain(setting, nu, distribution)
         condition = nishimori(fixed, setting)
         if condition is not None and distribution.fixed is None and L in condition.a.free_symbols:
@@ -91,18 +97,19 @@ def population(
         else:
             averages, method = averager(fixed, setting, nu, distribution)
             found = best(averages, fixed.parameters, {})
-    excess, error = 1.0 - found.gain, found.error + bayes.error
+    scale, own = float(value.scale), float(compiled(value.noise, (NOISE,))(noise))
+    excess, error = scale * (1.0 - found.gain), scale * (found.error + bayes.error)
     forms: tuple[str | None, str | None] = (None, None)
     closed, bounds = None, dict[str, str]()
     # The numbers stand without a closed form, and do not wait long for one.
     with suppress(BudgetSpent), budget("the closed form", share=_CLOSED_SHARE):
         forms = _closed_forms(fixed, setting, nu, distribution)
-        closed, bounds = _closed_excess(fixed, setting, nu, distribution, found, condition is not None)
-    m_v = found.A / found.B
+        closed, bounds = _closed_excess(fixed, setting, nu, distribution, found, condition is not None, scale)
+    m_v = float(compiled(value.m_v, (A, B))(found.A, found.B))
     return Population(
         excess_risk=excess,
-        test_risk=excess + noise**2,
-        bayes_risk=1.0 - bayes.gain + noise**2,
+        test_risk=excess + own,
+        bayes_risk=scale * (1.0 - bayes.gain) + own,
         order_parameters={
             "m_k": math.inf if found.unbounded else found.m,
             "q_k": math.inf if found.unbounded else found.m**2 + found.tau**2,
@@ -119,8 +126,8 @@ def population(
         flat_directions=found.flat,
         limits=bounds,
         method=method,
-        warnings=_warnings(found, excess, error, 1.0 - bayes.gain, goal.worst, condition is not None),
-        asked=asked(spec, task, distribution, act.values, nu=nu, noise=noise, digits=goal.digits),
+        warnings=_warnings(found, excess, error, scale * (1.0 - bayes.gain), goal.worst, condition is not None),
+        asked=asked(spec, task, distribution, act.values, model, nu=nu, noise=noise, digits=goal.digits),
     )
 
 
@@ -176,24 +183,26 @@ def _closed_forms(act: Activation, setting: Task, nu: float, distribution: Lengt
 
 
 def _closed_excess(
-    act: Activation, setting: Task, nu: float, distribution: Lengths, found: Optimum, attained: bool
+    act: Activation, setting: Task, nu: float, distribution: Lengths, found: Optimum, attained: bool, scale: float
 ) -> tuple[str | None, dict[str, str]]:
     """The closed form of the excess risk and its limits, where one was found that the numbers bear out."""
     if attained:
-        return _closed_bayes(nu, distribution.fixed), {}
+        plain = _closed_bayes(nu, distribution.fixed)
+        return None if plain is None else str(exact(scale) * plain), {}
     if distribution.fixed is None or act.parameters or found.tau > 0.0 or found.unbounded:
         return None, {}
     closed = closed_optimum(act, setting, distribution.fixed, exact(nu), found.m, 1.0 - found.gain)
     if closed is None:
         return None, {}
-    return str(closed.excess), {k: str(v) for k, v in limits(closed.excess, closed.general).items()}
+    excess = exact(scale) * closed.excess
+    return str(excess), {k: str(v) for k, v in limits(excess, closed.general).items()}
 
 
-def _closed_bayes(nu: float, tokens: int | None) -> str | None:
+def _closed_bayes(nu: float, tokens: int | None) -> sp.Expr | None:
     """The Bayes excess where it is plain: one token or a location that is known, and one that nothing tells of."""
     if tokens == 1 or math.isinf(nu):
-        return "0"
-    return str(1 - sp.Rational(1, tokens)) if nu == 0 and tokens is not None else None
+        return sp.S.Zero
+    return 1 - sp.Rational(1, tokens) if nu == 0 and tokens is not None else None
 
 
 def _warnings(

@@ -11,18 +11,19 @@ from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, che
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import model_content, task_content
+from replicode.kinds import ActivationLike, Model, Task
+from replicode.learned import LABELS, LOSS, learned, named, signal
 from replicode.modules import call, module_for
 from replicode.results import Solution
+from replicode.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters
+from replicode.verbs.rsb import beside_step
 
 if TYPE_CHECKING:
     from replicode.problem import Problem
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
 
 BAYES_DIGITS = 6
 BAYES_WORST = 1e-3
@@ -36,16 +37,21 @@ def solve(
     task: str | Task = "spiked",
     tokens: Tokens,
     alpha: float,
-    nu: float,
+    nu: float | None = None,
     noise: float = 0.0,
     lambda_k: float = 1.0,
     lambda_v: float = 1.0,
+    loss: str = LOSS,
+    labels: str = LABELS,
     digits: int | None = None,
     init: str = "informed",
     backend: str = "numpy",
     bayes: bool = True,
     derivatives: bool = False,
+    rsb: int | None = None,
     model: Model | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Solution:
@@ -54,12 +60,18 @@ def solve(
     Without `digits` eight are aimed at for a few seconds, and three will do: the error says how many were reached.
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
     `derivatives=True` adds those of every quantity in every parameter, with their errors.
-    `model` says what is learned where that is not the default, a square loss on noisy values of the hidden token.
+    `rsb=1` solves one step of replica symmetry breaking beside it, 0 does not; left out, it is done quickly where
+    replica symmetry is not stable and the step is at hand.
+    `loss` and `labels` are names or expressions; `model` says the same, and more, as an object. The default is a square
+    loss on noisy values of the hidden token. `nu` may be left out where the activation is a constant.
+    With a `spectrum` the tokens are structured: power:A:D, a file, or an array of eigenvalues, with a `teacher`;
+    the overlaps then are in the metric of the covariance, and there is no bayes_risk.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
     tolerance = None if digits is None else check_digits(digits, MOST_DIGITS)
     wanted, law = None if digits is None else int(digits), lengths(tokens)
-    at = point(alpha, nu, noise, lambda_k, lambda_v)
+    model = learned(model, loss, labels)
+    at = point(alpha, signal(act, nu), noise, lambda_k, lambda_v)
     options = {
         "digits": wanted,
         "init": one_of("init", init, INITS),
@@ -67,17 +79,36 @@ def solve(
     }
     if derivatives and wanted is not None and wanted > DOUBLE_DIGITS:
         raise InputError("digits", digits, f"at most {DOUBLE_DIGITS} where derivatives are asked for")
+    if rsb not in (None, 0, 1):
+        raise InputError("rsb", rsb, "0 or 1: one step of breaking is what there is")
+    law_of_tokens = token_spectrum(spectrum, teacher)
+    model = structured(model, law_of_tokens)
+    if law_of_tokens is not None:
+        check_structured(wanted, rsb)
     module, values = module_for(act, task, law, backend, given_parameters(parameters, more), model)
+    data = {} if law_of_tokens is None else {"spectrum": law_of_tokens.argument}
     if wanted is not None and wanted > DOUBLE_DIGITS:
         from replicode.precise import precise_solution
 
         fields = precise_solution((act, task, law, model), module, at, init, values, wanted)
     else:
-        fields = call(module, "solve", **at, init=init, tol=tolerance, derivatives=derivatives, **values)._asdict()
-    solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options))
-    if not bayes or slow_bayes(module):
+        more_asked = {"derivatives": derivatives, **data}
+        fields = call(module, "solve", **at, init=init, tol=tolerance, **more_asked, **values)._asdict()
+    question = named(loss, labels) | ({} if law_of_tokens is None else law_of_tokens.question())
+    solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options, **question))
+    if rsb or (rsb is None and wanted is None and law_of_tokens is None):
+        solution = beside_step(solution, module, (act, task, law, model), at, values, asked_for=bool(rsb))
+    if law_of_tokens is not None or not bayes or slow_bayes(module):
         return solution
     return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"], model))
+
+
+def check_structured(digits: int | None, rsb: int | None) -> None:
+    """What is not there for structured tokens is refused with the reason."""
+    if rsb:
+        raise Refusal("rsb: one step of breaking with a spectrum; its prior is derived for isotropic tokens alone")
+    if digits is not None and digits > DOUBLE_DIGITS:
+        raise Refusal(f"digits: {digits} of them with a spectrum; its means over coordinates are in double precision")
 
 
 def slow_bayes(module: ModuleType) -> bool:

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.arguments import INITS, check_digits, one_of, point
 from replicode.asked import asked
-from replicode.cache import lines_file
+from replicode.cache import work_ledger
+from replicode.kinds import ActivationLike, Model, Task
+from replicode.learned import LABELS, LOSS, learned, named, signal
 from replicode.modules import module_for
 from replicode.results import Report
+from replicode.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters, whole_number
 from replicode.verbs.solve import solve
 
 if TYPE_CHECKING:
-    from replicode.theory.language.activation import ActivationLike
-    from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
+    from replicode.validation.spectrum import Coordinates
 
 LEAST_DIM, LEAST_SEEDS = 40, 2
 
@@ -28,59 +29,89 @@ def validate(
     task: str | Task = "spiked",
     tokens: Tokens,
     alpha: float,
-    nu: float,
+    nu: float | None = None,
     noise: float = 0.0,
     lambda_k: float = 1.0,
     lambda_v: float = 1.0,
+    loss: str = LOSS,
+    labels: str = LABELS,
     digits: int | None = None,
     init: str = "informed",
     dim: int = 400,
     seeds: int = 40,
+    root_seed: int = 0,
     progress: Callable[[int, int, str], None] | None = None,
     model: Model | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Report:
-    """Train attention at D/4, D/2 and D, extrapolate in 1/D and compare all seven quantities with the theory."""
+    """Train attention at D/4, D/2 and D, extrapolate in 1/D and compare all seven quantities with the theory.
+
+    Trainings with another `root_seed` draw other random numbers. With a spectrum the dimensions are multiples of its
+    own, at which every eigenvalue has so many copies: the theory is the same at all of them.
+    """
     if digits is not None:
         check_digits(digits)
-    at: dict[str, Any] = point(alpha, nu, noise, lambda_k, lambda_v)
+    model = learned(model, loss, labels)
+    at: dict[str, Any] = point(alpha, signal(act, nu), noise, lambda_k, lambda_v)
     options = {"digits": None if digits is None else int(digits), "init": one_of("init", init, INITS)}
     dim, seeds = whole_number("dim", dim, LEAST_DIM), whole_number("seeds", seeds, LEAST_SEEDS)
-    given, law = given_parameters(parameters, more), lengths(tokens)
+    root_seed = whole_number("root_seed", root_seed, 0)
+    given, law, data = given_parameters(parameters, more), lengths(tokens), token_spectrum(spectrum, teacher)
+    dims = (dim // 4, dim // 2, dim) if data is None else multiples(data.dim, dim)
     import numpy as np
 
     from replicode.theory.model import DEFAULT_MODEL
     from replicode.validation.controls import controls_of
     from replicode.validation.cost import check_cost
     from replicode.validation.experiment import report, run
-    from replicode.validation.kept import Kept, training_source
+    from replicode.validation.ledger import training_source
     from replicode.validation.measure import QUANTITIES
     from replicode.validation.module import GeneratedAttention
 
-    check_cost(law, at["alpha"], (dim // 4, dim // 2, dim), seeds)
-    solution = solve(act, task=task, tokens=law, digits=digits, init=init, model=model, parameters=given, **at)
+    check_cost(law, at["alpha"], dims, seeds)
+    tokens_law: dict[str, Any] = {"model": model, "spectrum": data}
+    solution = solve(act, task=task, tokens=law, digits=digits, init=init, rsb=0, parameters=given, **tokens_law, **at)
+    model = structured(model, data)
     module, values = module_for(act, task, law, given=given, model=model)
     params = np.array([values[p] for p in module.PARAMETERS])
-    attention = GeneratedAttention(module, at["nu"], at["noise"], params, model or DEFAULT_MODEL)
-    content = (training_source(), module.METADATA["signature"], sorted(values.items()), at, init)
+    attention = GeneratedAttention(module, at["nu"], at["noise"], params, model or DEFAULT_MODEL, _coordinates(data))
+    content: list[Any] = [training_source(), module.METADATA["signature"], sorted(values.items()), at, init]
+    content += [] if data is None else [data.digest]
     experiment = run(
         attention.setting(at["alpha"]),
         attention,
         (at["lambda_k"], at["lambda_v"]),
         attention.start(init),
         attention.risk,
-        (dim // 4, dim // 2, dim),
+        dims,
         seeds,
+        root_seed,
         progress=progress,
         controls=controls_of(attention),
-        kept=Kept(lines_file("trained", *content)),
+        kept=work_ledger("trained", *content),
     )
     fields = solution._asdict() | dict(solution.order_parameters)
-    theory = {q: float(fields[q]) for q in QUANTITIES}
+    theory = {q: float(fields[q]) for q in QUANTITIES if q in fields}
     errors = {**solution.errors, "test_risk": solution.error}
-    found: dict[str, Any] = report(theory, experiment, {q: errors[q] for q in QUANTITIES})
+    found: dict[str, Any] = report(theory, experiment, {q: errors[q] for q in theory})
     found["dims"] = tuple(found["dims"])
     found["warnings"] = (*solution.warnings, *found["warnings"])
-    question = asked(act, task, law, values, model, **at, **options, dim=dim, seeds=seeds)
+    options |= {"dim": dim, "seeds": seeds, "root_seed": root_seed}
+    question = asked(act, task, law, values, model, **at, **options, **named(loss, labels))
+    question |= {} if data is None else data.question()
     return Report(**found, bayes_risk=solution.bayes_risk, asked=question)
+
+
+def multiples(base: int, dim: int) -> tuple[int, ...]:
+    """Multiples of the dimension of a spectrum: about D/4, D/2 and D, and its own dimension at least."""
+    copies = max(1, dim // base)
+    return tuple(base * n for n in sorted({max(1, copies // 4), max(1, copies // 2), copies}))
+
+
+def _coordinates(data: TokenSpectrum | None) -> Coordinates | None:
+    from replicode.validation.spectrum import Coordinates
+
+    return None if data is None else Coordinates.of(data.coordinates)

@@ -15,7 +15,10 @@ import pytest
 from replicode.codegen.compiler import generate
 from replicode.theory.language.activation import register, registered
 from replicode.theory.derive.bayes import derive_bayes
+from replicode.theory.derive.dynamics import derive_dynamics
+from replicode.theory.derive.rsb import derive_step
 from replicode.theory.derive.saddle import derive
+from replicode.theory.model import STRUCTURED_MODEL
 
 GOLDEN = Path(__file__).parent
 RUNTIME_STARTS = ("\n# What belongs to one number of tokens", "\n# Quadrature nodes", "\n# Checks of the arguments")
@@ -25,14 +28,17 @@ CASES = {
     "relu_2.txt": ("relu", 2),
     "max_2.txt": ("softmax", 2, "max"),
     "lengths.txt": ("linear", "1:0.25,2:0.75"),
+    "structured_2.txt": ("softmax", 2, "spiked", STRUCTURED_MODEL),
+    "step_softmax_2.txt": ("softmax", 2, "spiked", None, lambda *of: derive_step(derive(*of))),
     "bayes_spiked_2.txt": ("spiked", 2, None),
     "bayes_max_2.txt": ("max", 2, None),
+    "dynamics_softmax_2.txt": ("softmax", 2, "spiked", None, derive_dynamics),
 }
 
 
-def _source(text, tokens, task="spiked"):
+def _source(text, tokens, task="spiked", model=None, level=derive):
     """Without a task the text is one, of the Bayes-optimal level."""
-    return generate(derive(text, task, tokens) if task else derive_bayes(text, tokens)).source
+    return generate(level(text, task, tokens, model) if task else derive_bayes(text, tokens)).source
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ A fault is a replacement of text that occurs exactly once in its file: a sign, a
 swapped index. A fault is caught by any property that fails or any error that is raised.
 """
 
-from mutation.jobs import Job, Mutant
+from mutation.jobs import Checks, Job, Mutant
 from mutation.validation import VALIDATION
 
 KERNELS = ("pullback", "gradient identity", "jacobian identity", "sigma as typed", "normalisation")
@@ -120,8 +120,8 @@ THEORY = [
     Mutant(
         "Stein on the weight with the wrong sign",
         "theory/derive/saddle.py",
-        "conditional.mean[0] + conditional.covariance[0, 0] * fields.slope",
-        "conditional.mean[0] - conditional.covariance[0, 0] * fields.slope",
+        "conditional.mean[0] + conditional.covariance[0, 0] * fields.slopes",
+        "conditional.mean[0] - conditional.covariance[0, 0] * fields.slopes",
         ranked,
     ),
     Mutant(
@@ -646,6 +646,65 @@ CODEGEN = [
     ),
 ]
 
+SPECTRUM = [
+    Mutant(
+        "whitened penalty multiplied by the eigenvalue",
+        "theory/model.py",
+        "self.penalty_curvature(block) * PENALTY_WEIGHT / self.covariance",
+        "self.penalty_curvature(block) * PENALTY_WEIGHT * self.covariance",
+        (Checks("oracle/test_spectrum.py", ("test_reference", "test_means_against_matrices")),),
+    ),
+    Mutant(
+        "teacher of even weights",
+        "theory/derive/replica.py",
+        "coupling = MT**2 * block.teacher_square * precision.inverse().sum()",
+        "coupling = MT**2 * precision.inverse().sum()",
+        (Checks("oracle/test_spectrum.py", ("test_means_against_matrices",)),),
+    ),
+    Mutant(
+        "squared response of the mean in place of the mean of the squares",
+        "theory/derive/spectrum.py",
+        "return multiple * sp.diff(tau, block.Vh)",
+        "return tau**2",
+        (Checks("oracle/test_spectrum.py", ("test_every_step_of_the_chain",)),),
+    ),
+    Mutant(
+        "norms by half the derivative of f",
+        "theory/derive/spectrum.py",
+        "2 * sp.diff(free_energy, b.strength)",
+        "sp.diff(free_energy, b.strength)",
+        (Checks("oracle/test_spectrum.py", ("test_norms_and_energy",)),),
+    ),
+    Mutant(
+        "derivatives of the prior without their second order",
+        "codegen/lower/equations.py",
+        "(hessian,) = _of_prior(model, hessian)",
+        "(hessian,) = _of_prior(model, replace(hessian, returned=Matrix(_rows(found.jacobian * 2), notes)))",
+        (Checks("oracle/test_spectrum.py", ("test_residual_is_the_gradient",)),),
+    ),
+    Mutant(
+        "mean over the positive eigenvalues alone",
+        "codegen/runtime/spectrum.py",
+        "return (np.array(sums) / problem.spectrum.dim,)",
+        "return (np.array(sums) / problem.spectrum.s.size,)",
+        (Checks("oracle/test_spectrum.py", ("test_half_of_the_eigenvalues_zero",)),),
+    ),
+    Mutant(
+        "overlaps of trained weights without the metric",
+        "validation/measure.py",
+        "k, v = dataset.whitened(trained.k), dataset.whitened(trained.v)",
+        "k, v = trained.k, trained.v",
+        (Checks("unit/test_spectrum.py", ("test_training_by_an_objective_written_out",)),),
+    ),
+    Mutant(
+        "penalty of the whitened weights",
+        "validation/training.py",
+        "gradient[part] += self.penalty_weights * of.penalty_slope(weights[part], strength)",
+        "gradient[part] += seen[part] * self.penalty_weights * of.penalty_slope(weights[part], strength)",
+        (Checks("unit/test_spectrum.py", ("test_training_by_an_objective_written_out",)),),
+    ),
+]
+
 UNNOTICED = [
     Mutant(
         "sign of a conditional mean",
@@ -681,4 +740,4 @@ UNNOTICED = [
     ),
 ]
 
-MUTANTS = (*THEORY, *CODEGEN, *VALIDATION, *UNNOTICED)
+MUTANTS = (*THEORY, *CODEGEN, *SPECTRUM, *VALIDATION, *UNNOTICED)

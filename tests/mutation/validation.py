@@ -351,11 +351,25 @@ STATISTICS = [
 
 KEPT = [
     Mutant(
-        "a line joined to a torn one",
-        "validation/kept.py",
-        '"\\n" * self.torn + json.dumps',
-        "json.dumps",
-        checks("unit/test_kept", "a_torn_line_costs_itself_alone"),
+        "rows of a ledger not committed one by one",
+        "validation/ledger.py",
+        '"isolation_level": None',
+        '"isolation_level": "DEFERRED"',
+        checks("unit/test_ledger", "rows_come_back_and_the_last_of_a_key_counts"),
+    ),
+    Mutant(
+        "a ledger of a newer schema taken for one of this",
+        "validation/ledger.py",
+        "if schema != SCHEMA:",
+        "if schema < SCHEMA:",
+        checks("unit/test_ledger", "what_is_no_ledger_of_this_version_is_left_as_it_is"),
+    ),
+    Mutant(
+        "two sweeps on one ledger",
+        "validation/ledger.py",
+        '"BEGIN EXCLUSIVE"',
+        '"BEGIN"',
+        checks("unit/test_ledger", "one_is_alone_and_the_next_is_told"),
     ),
     Mutant(
         "kept trainings without their dimension",

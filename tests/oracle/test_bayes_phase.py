@@ -5,6 +5,7 @@ import pytest
 
 from replicode.bayes_phase import bayes_branches, figure, thresholds
 from replicode.theory.errors import InputError
+from replicode.theory.model import LABEL_NOISE, NOISE, Z_STAR, Model
 
 
 def test_thresholds_without_noise():
@@ -44,3 +45,15 @@ def test_bad_ranges():
         thresholds("spiked", 2, 2.0, 0.3, 2.0, 1.0)
     with pytest.raises(InputError):
         bayes_branches("spiked", 2, 2.0, 0.3, (1.0, -1.0))
+
+
+def test_another_model():
+    """Twice the noise by the label is twice the noise; it is not what the cache has for the default."""
+    model = Model(label=Z_STAR + 2 * NOISE * LABEL_NOISE)
+    plain = bayes_branches("spiked", 2, 2.0, 0.3, (1.5,), digits=4)
+    found = bayes_branches("spiked", 2, 2.0, 0.15, (1.5,), digits=4, model=model)
+    assert found.points[0][0].test_risk == pytest.approx(plain.points[0][0].test_risk, abs=1e-9)
+    excess = [f.as_dict()["points"][0]["excess_risk"] for f in (found, plain)]
+    assert excess[0] == pytest.approx(excess[1], abs=1e-9)
+    marks = thresholds("spiked", 2, 2.0, 0.15, 1.0, 2.0, digits=4, scan=2, model=model)
+    assert marks == thresholds("spiked", 2, 2.0, 0.3, 1.0, 2.0, digits=4, scan=2)

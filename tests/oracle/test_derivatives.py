@@ -5,6 +5,7 @@ import pytest
 
 from replicode.codegen.compiler import generate
 from replicode.theory.derive.saddle import derive
+from replicode.theory.model import STRUCTURED_MODEL
 
 POINT = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 1.0, "lambda_v": 1.0}
 STEP = 2e-2
@@ -54,6 +55,16 @@ def test_softmax_two_tokens(softmax):
 
 def test_mixture_of_lengths():
     _compared(_module(tokens="1:0.5,2:0.5"), POINT, ("nu", "lambda_k"), 1e-10)
+
+
+def test_structured_tokens():
+    """The strengths enter the prior through means over the eigenvalues."""
+    module, spectrum = generate(derive("softmax", "spiked", 2, STRUCTURED_MODEL)).load(), [3.0, 1.0, 0.2]
+    found = module.solve(**POINT, tol=1e-10, spectrum=spectrum, derivatives=("alpha", "lambda_k", "lambda_v"))
+    for name in ("lambda_k", "lambda_v"):
+        ends = [module.solve(**POINT | {name: 1.0 + h}, tol=1e-10, spectrum=spectrum) for h in (1e-3, -1e-3)]
+        expected = (_numbers(ends[0]) - _numbers(ends[1])) / 2e-3
+        assert [found.derivatives[name][q] for q in QUANTITIES] == pytest.approx(expected, abs=1e-6)
 
 
 def test_max_task():

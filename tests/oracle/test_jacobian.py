@@ -172,8 +172,8 @@ def test_the_map_s_newton_step_is_that_of_the_twelve_equations():
     )
     channel = _fine(module, order, _setting(module, 2.0, 0.3), 3e4)
     at = module.evaluate(channel, order, problem)
-    full = module.free_energy_hessian(order, at.conjugates, *problem, module.second_rates(channel, order))
-    gradient = module.free_energy_gradient(order, at.conjugates, *problem, at.averages.rates)
+    full = module.free_energy_hessian(order, at.conjugates, *problem.numbers, module.second_rates(channel, order))
+    gradient = module.free_energy_gradient(order, at.conjugates, *problem.numbers, at.averages.rates)
     step = -np.linalg.solve(full, gradient)[:6]
     free = module.to_free(order)
     moved = module.from_free(free + module.linearised(channel, at, problem).newton @ (module.to_free(at.image) - free))

@@ -264,7 +264,7 @@ def test_solve_states_an_error_it_keeps(monkeypatch):
 def test_errors_cover_other_nodes(text, tokens, monkeypatch):
     """Solutions on other scrambles, against the others and one on four times their nodes, within what they state.
 
-    abs(x) is next to losing its signal: where the map of a set of nodes has no fixed point there, no error is known.
+    abs(x) is next to losing its signal: slopes taken at the rough solution of one set of nodes may lead away.
     """
     module = module_of(text, tokens)
     solutions, scrambled = [module.solve(**POINT, tol=1e-9)], module._kinked_scrambled
@@ -273,10 +273,8 @@ def test_errors_cover_other_nodes(text, tokens, monkeypatch):
             module, "_kinked_scrambled", lambda log2, s, task, o=seed: scrambled(log2, s + 100 * o, task)
         )
         solutions.append(module.solve(**POINT, tol=1.0))
-    for solution in solutions:
-        assert solution.converged or (solution.error == np.inf and solution.warnings)
-    stated = [numbers(module, s) for s in solutions if s.converged]
-    assert len(stated) >= 5
+    assert all(s.converged for s in solutions)
+    stated = [numbers(module, s) for s in solutions]
     for found, bounds in stated:
         assert all(np.all(np.abs(found - other) <= bounds + errors) for other, errors in stated)
 

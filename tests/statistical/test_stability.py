@@ -109,12 +109,9 @@ def test_ridge_response_is_closed():
 
 
 def test_a_scan_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    kept = tmp_path / "scan.jsonl"
+    kept = tmp_path / "scan.sqlite"
     point = {"nus": (4.0,), "lambdas": (1.0, 2.0), "alpha": 4.0}
     first = softmax_rows(point | {"lambdas": (2.0,)}, 40, 2, path=kept)
-    kept.write_text(kept.read_text(encoding="utf-8") + '{"key": "torn', encoding="utf-8")
-    with kept.open("a", encoding="utf-8") as stream:
-        stream.write("\n")
     trainings = []
     original = discrepancy._training
     monkeypatch.setattr(discrepancy, "_training", lambda *a: trainings.append(a) or original(*a))

@@ -10,9 +10,11 @@ from scipy import special
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
+from replicode.theory.model import LABEL_NOISE, Z_STAR, Model
+from replicode.theory.model import NOISE as DELTA
 from replicode.validation.amp import INFORMED, UNINFORMED, Start, message_passing
 from replicode.validation.amp_evidence import averaged_chances, evidence_of
-from replicode.validation.amp_evolution import by_quadrature
+from replicode.validation.amp_evolution import by_quadrature, by_sampling
 from replicode.validation.amp_problem import fresh_risk, problem
 from replicode.validation.amp_ranked import chances, noise_of
 from replicode.validation.bayes import bayes_module
@@ -144,3 +146,21 @@ def test_bad_numbers_and_tasks_are_refused():
     broken = replace(dataset, batches=(replace(dataset.batches[0], y=np.full(30, np.nan)),))
     with pytest.raises(Refusal, match="finite"):
         message_passing(broken, of.evidence, UNINFORMED, np.random.default_rng(0))
+
+
+def test_another_model():
+    """Twice the noise by the label is twice the noise: in the data, both evolutions, and the risk of estimates."""
+    noisy = Model(label=Z_STAR + 2 * DELTA * LABEL_NOISE)
+    ways = problem("spiked", 2, 2.0, 0.3, 4.0), problem("spiked", 2, 2.0, 0.15, 4.0, noisy)
+    plain, found = (of.draw(30, np.random.default_rng(3)).batches[0].y for of in ways)
+    assert found == pytest.approx(plain, rel=1e-12)
+    start = Start(0.3, 0.4)
+    for evolve in (by_quadrature, lambda of, *rest: by_sampling(of, start, np.random.default_rng(1), 2, 500, 2)):
+        plain, found = (evolve(of, start, 2) for of in ways)
+        assert found.test_risk == pytest.approx(plain.test_risk, rel=1e-10) and found.q_v == pytest.approx(plain.q_v)
+    data = [of.draw(30, np.random.default_rng(3)) for of in ways]
+    seeded = [np.random.default_rng(1) for _ in ways]
+    ends = [message_passing(d, of.evidence, start, r, 3) for d, of, r in zip(data, ways, seeded, strict=True)]
+    assert ends[1].v == pytest.approx(ends[0].v, abs=1e-6)
+    risks = [fresh_risk(of, ends[0].last, 500, np.random.default_rng(2))[0] for of in ways]
+    assert risks[1] == pytest.approx(risks[0], rel=1e-10)

@@ -91,13 +91,28 @@ def test_the_entries_used_longest_ago_are_dropped(folder, monkeypatch):
     assert cache.clear() == 2 and [p.name for p in folder.iterdir()] == ["notes.json"]
 
 
-def test_files_of_lines_are_the_users_own_and_cleared_too(folder):
-    path = cache.lines_file("trained", "part")
+def test_ledgers_are_the_users_own_and_cleared_too(folder, capsys):
+    with cache.work_ledger("trained", "part") as ledger:
+        path = ledger.path
+        ledger.put("row", 1)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700 and stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [e["intact"] for e in cache.entries()] == [True]
     path.chmod(0o666)
-    assert cache.lines_file("trained", "part") is None
-    assert cache.clear() == 1 and not path.exists()
+    with cache.work_ledger("trained", "part") as planted:
+        assert planted.path is None and planted.get("row") is None
+    path.with_name(path.name + "-wal").write_bytes(b"of a process that was killed")
+    assert cache.clear() == 1 and list(folder.iterdir()) == []
+    path.write_text("damaged: no ledger at all")
+    with cache.work_ledger("trained", "part") as again:
+        assert again.path is None and "warning: cache not written: ledger: got" in capsys.readouterr().err
+
+
+def test_work_is_done_once_and_a_full_disk_is_no_reason_to_fail(folder, monkeypatch, capsys):
+    assert cache.once("kind", ("key",), lambda: {"value": 1}) == {"value": 1}
+    assert cache.once("kind", ("key",), lambda: pytest.fail("done again")) == {"value": 1}
+    monkeypatch.setattr(cache.Ledger, "put", lambda *_: (_ for _ in ()).throw(cache.LedgerError("ledger", "a", "b")))
+    assert cache.once("kind", ("other",), lambda: {"value": 2}) == {"value": 2}
+    assert "cache not written" in capsys.readouterr().err
 
 
 def test_versions_are_part_of_the_key(monkeypatch):

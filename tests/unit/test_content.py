@@ -13,7 +13,7 @@ from replicode.theory import registry
 from replicode.theory.language import activation as activations
 from replicode.theory.language import task as tasks
 from replicode.validation import discrepancy
-from replicode.validation.kept import Kept
+from replicode.validation.ledger import Ledger
 from replicode.verbs.derive import derivation_of
 from replicode.verbs.solve import bayes_reference
 
@@ -117,7 +117,7 @@ def test_a_cached_module_is_solved_without_sympy():
 
 def test_kept_trainings_are_those_of_the_content(monkeypatch):
     case = discrepancy.Case("mine", "leaning", "2", (), 4.0, 1.0, 0.3, 1.0, "informed")
-    kept, trained = Kept(None), []
+    kept, trained = Ledger(None), []
     monkeypatch.setattr(discrepancy, "_training", lambda *_: trained.append(1) or [float(len(trained))])
     for text in ("1 + x", "1 + x/2", "1 + x"):
         told = discrepancy._trainings(case, None, 40, 1, kept, {"activation": text, "task": "nu*x"})

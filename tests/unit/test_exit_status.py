@@ -130,6 +130,22 @@ def test_ctrl_c_in_a_terminal():
         assert process.wait(timeout=30) == 130 and process.stderr.read().startswith(b"interrupted")
 
 
+INTERRUPTED = """
+import runpy, sys
+class Interrupting:
+    def find_spec(self, name, *rest):
+        if name == "replicode.cli":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+runpy.run_module("replicode", run_name="__main__")
+"""
+
+
+def test_ctrl_c_while_it_is_imported_is_quiet():
+    run = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
+
+
 def test_theory_that_warned_is_not_trusted_though_training_agrees(monkeypatch):
     def report(*warnings):
         numbers = {"p_value": 0.5, "power": 0.9, "seeds_needed": None, "bayes_risk": None}

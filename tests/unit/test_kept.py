@@ -10,7 +10,7 @@ from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
 from replicode.validation import experiment
 from replicode.validation.cost import check_cost, memory
-from replicode.validation.kept import Kept
+from replicode.validation.ledger import Ledger, LedgerError
 
 POINT = {"tokens": 2, "alpha": 1.0, "nu": 2.0, "noise": 0.31, "digits": 3, "dim": 40}  # of no other test
 
@@ -41,7 +41,7 @@ def test_an_interrupted_validation_goes_on_where_it_stopped(monkeypatch):
     resumed = rc.validate("softmax", seeds=3, **POINT)
     assert set(stopped.done).isdisjoint(rest.done) and len(rest.done) == 5
     monkeypatch.setattr(experiment, "run_one", RUN_ONE)
-    monkeypatch.setattr(Kept, "get", lambda *args: None)
+    monkeypatch.setattr(Ledger, "get", lambda *args: None)
     assert rc.validate("softmax", seeds=3, **POINT) == resumed
 
 
@@ -90,28 +90,9 @@ def test_jobs_are_made_one_at_a_time(monkeypatch):
     tracemalloc.stop()
 
 
-def test_a_torn_line_costs_itself_alone(tmp_path):
-    path = tmp_path / "kept.jsonl"
-    kept = Kept(path)
-    kept.put({"seed": 1}, 1.0)
-    path.write_text(path.read_text() + '{"key": "{\\"seed')
-    Kept(path).put({"seed": 2}, 2.0)
-    again = Kept(path)
-    assert again.get({"seed": 1}) == 1.0 and again.get({"seed": 2}) == 2.0
-
-
-def test_what_cannot_be_kept_is_no_reason_to_stop(monkeypatch, tmp_path):
+def test_what_cannot_be_kept_is_no_reason_to_stop(monkeypatch):
     monkeypatch.setattr(experiment, "run_one", lambda *args, **options: experiment.Failure(*args[5:7], 1.0, 1))
-    (tmp_path / "file").write_text("in the way of a folder")
+    kept = Ledger(None)
+    monkeypatch.setattr(kept, "put", lambda *_: (_ for _ in ()).throw(LedgerError("ledger", "a", "not full")))
     setting = experiment.Ensemble(lengths(2), 1.0, 0.3, ())
-    found = experiment.run(setting, None, (1.0, 1.0), None, None, (10,), 2, kept=Kept(tmp_path / "file" / "kept.jsonl"))
-    assert len(found.failures) == 2
-
-
-def test_kept_trainings_are_cleared_with_the_cache(monkeypatch, tmp_path):
-    from replicode.cache import clear
-
-    monkeypatch.setenv("REPLICODE_CACHE", str(tmp_path))
-    path = tmp_path / f"trained-{'0' * 64}.jsonl"
-    Kept(path).put({"seed": 1}, 1.0)
-    assert clear() == 1 and not path.exists()
+    assert len(experiment.run(setting, None, (1.0, 1.0), None, None, (10,), 2, kept=kept).failures) == 2

@@ -23,6 +23,7 @@ from replicode.theory.language import ALLOWED, FUNCTIONS, RESERVED, parse, reade
 from replicode.theory.language.activation import activation
 from replicode.theory.language.nodes import L, TokenSum, X, relu, sigmoid, softplus, step
 from replicode.theory.model import Model
+from replicode.theory.properties.domain import check_domain
 from replicode.theory.tokens import Definition, OuterProducts
 
 VALUES = eliminate_values(Model())
@@ -451,3 +452,34 @@ def test_relu_and_step():
     assert float(relu(X).subs(X, 2)) == 2
     assert relu(X).evalf() == relu(X)
     assert relu(X).is_nonnegative and step(X).is_nonnegative
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("sofmax", "did you mean softmax?"),
+        ("Softmax", "did you mean softmax?"),
+        ("softmax(x)", "softmax alone, without an argument, which is exp(x)/sum(exp(x))"),
+        ("max(x, 0)", "relu(x) for the larger of x and 0"),
+        ("1 + tnh(x)", "tanh, if that is meant"),
+        ("gelu(x)", "x*(1 + erf(x/sqrt(2)))/2, if that is meant"),
+    ],
+)
+def test_a_refusal_says_what_may_have_been_meant(text, meant):
+    with pytest.raises(InputError) as refused:
+        activation(text)
+    assert meant in str(refused.value)
+
+
+def test_what_is_offered_for_functions_known_elsewhere_is_accepted():
+    for offered in reader._ELSEWHERE.values():
+        activation(offered.split(" for ")[0])
+
+
+def test_a_divisor_that_vanishes_is_refused_with_a_change_that_is_accepted():
+    with pytest.raises(InputError) as refused:
+        check_domain(activation("relu(x)**2/sum(relu(x)**2)"))
+    check_domain(activation(str(refused.value).split("accepted would be ")[1]))
+    with pytest.raises(InputError) as refused:
+        check_domain(activation("exp(x**2)"))
+    assert "accepted would be" not in str(refused.value)

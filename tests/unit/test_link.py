@@ -14,9 +14,14 @@ import pytest
 from replicode.codegen.compiler import generate
 from replicode.codegen.link import MAIN, chosen, defined, linked, part
 from replicode.codegen.lower.bayes import LEVEL as BAYES
+from replicode.codegen.lower.dynamics import LEVEL as DYNAMICS
 from replicode.codegen.lower.module import LEVEL as TRAINED
+from replicode.codegen.lower.rsb import LEVEL as STEP
 from replicode.theory.derive.bayes import derive_bayes
+from replicode.theory.derive.dynamics import derive_dynamics
+from replicode.theory.derive.rsb import derive_step
 from replicode.theory.derive.saddle import derive
+from replicode.theory.model import STRUCTURED_MODEL
 
 ROOT = Path(__file__).parents[2]
 CASES = {
@@ -28,7 +33,13 @@ CASES = {
     "largest": ("softmax", "max", 2),
     "weighted": ("linear", "nu*tanh(x)", 2),
     "lengths": ("softmax", "spiked", "1:0.2,2:0.3,3:0.5"),
+    "structured": ("softmax", "spiked", 2, STRUCTURED_MODEL),
     "sampled": ("relu", "nu*x + tanh(x) - log(sum(exp(nu*x + tanh(x))))", "1:0.5,2:0.5"),
+    "dynamics": ("softmax", "spiked", 2),
+    "dynamics_largest": ("erf", "max", "1:0.5,2:0.5"),
+    "dynamics_weighted": ("linear", "nu*tanh(x)", 2),
+    "step": ("softmax", "spiked", 2),
+    "step_one": ("relu", "max", 1),
     "bayes": ("spiked", 2),
     "bayes_largest": ("max", "2:0.5,3:0.5"),
     "bayes_panels": ("nu*relu(x) - x**2/3", 3),
@@ -37,14 +48,19 @@ CASES = {
 
 
 def _system(case):
-    return (derive if case in TRAINED_CASES else derive_bayes)(*CASES[case])
+    return (derive if case in TRAINED_CASES else OTHERS[case.partition("_")[0]][0])(*CASES[case])
 
 
-TRAINED_CASES = [case for case in CASES if not case.startswith("bayes")]
+OTHERS = {
+    "bayes": (derive_bayes, BAYES),
+    "dynamics": (derive_dynamics, DYNAMICS),
+    "step": (lambda *of: derive_step(derive(*of)), STEP),
+}
+TRAINED_CASES = [case for case in CASES if case.partition("_")[0] not in OTHERS]
 
 
 def _level(case):
-    return TRAINED if case in TRAINED_CASES else BAYES
+    return TRAINED if case in TRAINED_CASES else OTHERS[case.partition("_")[0]][1]
 
 
 @pytest.fixture(scope="module")
@@ -128,12 +144,16 @@ def test_what_is_public_is_said(sources):
 
 def test_modules_hold_what_they_need_alone(sources):
     absent = {
-        "softmax": ("Ranked", "Mixture", "KinkedChannel", "_weighted_risk", "own_log_weight"),
+        "softmax": ("Ranked", "Mixture", "KinkedChannel", "_weighted_risk", "own_log_weight", "coordinate_terms"),
+        "structured": ("closed_image", "no_traces", "no_spectrum"),
         "linear": ("FoldedChannel", "GapChannel", "Mixture", "hard_location"),
         "relu": ("ProxFreeChannel", "FoldedChannel", "ProxChannel", "prox", "global_prox", "_integrands"),
         "largest": ("own_location", "displacements", "second_rates", "Sampled"),
         "weighted": ("Ranked", "Sampled", "displacements"),
         "lengths": ("KinkedChannel", "Ranked"),
+        "dynamics": ("KERNELS", "own_nodes", "coupled_nodes", "own_log_weight", "gauss_panels"),
+        "dynamics_largest": ("gaussian_nodes", "own_nodes", "KERNELS"),
+        "step": ("FoldedChannel", "free_energy_gradient", "prior_update", "displacements", "Ranked", "Routes"),
         "bayes": ("CoupledChannel", "PanelWeight", "location_weights", "KERNELS", "iterate", "gauss_panels", "sobol"),
         "bayes_largest": ("OwnChannel", "ClosedWeight", "PanelWeight"),
         "bayes_panels": ("CoupledChannel", "ClosedWeight"),
@@ -159,7 +179,10 @@ def test_emitted_files_pass_linter_and_types(sources, tmp_path):
         assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("level", [TRAINED, BAYES], ids=["trained", "bayes"])
+LEVELS = {"trained": TRAINED, "bayes": BAYES, "dynamics": DYNAMICS, "step": STEP}
+
+
+@pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
 def test_parts_are_modules_with_names_of_their_own(level):
     names = [name for p in level.parts for d in part(p).definitions for name in d.names]
     assert sorted(names) == sorted(set(names))
@@ -192,11 +215,13 @@ def test_emitters_derive_nothing(path):
 
 def test_no_level_is_known_to_linker_or_contract():
     for name in ("link.py", "contract.py"):
-        assert "bayes" not in (ROOT / "codegen" / name).read_text(encoding="utf-8")
+        text = (ROOT / "codegen" / name).read_text(encoding="utf-8")
+        assert "bayes" not in text and "dynamics" not in text
 
 
-def test_the_bayes_level_derives_nothing_after_theory():
-    text = (ROOT / "codegen" / "lower" / "bayes.py").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("name", "level"), [("bayes", BAYES), ("dynamics", DYNAMICS), ("rsb", STEP)])
+def test_a_level_derives_nothing_after_theory(name, level):
+    text = (ROOT / "codegen" / "lower" / f"{name}.py").read_text(encoding="utf-8")
     assert not [w for w in ("sp.solve", "sp.diff", ".diff(", "simplify", "closed_form", "lambdify") if w in text]
-    for name in BAYES.parts:
+    for name in level.parts:
         assert "sympy" not in (ROOT / "codegen" / "runtime" / f"{name}.py").read_text(encoding="utf-8")

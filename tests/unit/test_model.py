@@ -172,10 +172,9 @@ def test_a_scaled_risk_is_scaled_at_every_level():
 @pytest.mark.parametrize(
     "model, named",
     [
-        (QUARTIC, "loss"),
-        (Model(loss=Y * F), "loss"),
-        (Model(label=V.teacher**3), "label"),
-        (Model(label=V.teacher + 1), "label"),
+        (Model(loss=sp.Abs(Y - F) ** 3), "loss"),
+        (Model(loss=sp.Abs(Y - sp.Abs(F))), "loss"),
+        (Model(label=sp.sign(V.teacher) + LABEL_NOISE * sp.sign(V.teacher - 1)), "label"),
         (Model(output=SIGMA * W**2), "output"),
         (Model(penalty=LAMBDA * THETA**4), "penalty"),
         (Model(blocks=(V,)), "role score"),
@@ -253,8 +252,8 @@ def test_the_front_door_takes_a_model():
     assert scaled.bayes_risk == plain.bayes_risk
     assert scaled.energy == pytest.approx(4 * plain.energy, rel=1e-4)
     assert scaled.asked["model"]["loss"] == str(SCALED_LOSS.loss) and "model" not in plain.asked
-    with pytest.raises(Refusal, match=r"loss .*f \+ y"):
-        rc.solve("softmax", model=QUARTIC, **at)
+    with pytest.raises(Refusal, match="output"):
+        rc.solve("softmax", model=Model(output=SIGMA * W**2), **at)
 
 
 def test_validation_follows_the_model_of_the_front_door():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from math import inf
 
 import numpy as np
@@ -10,7 +9,8 @@ import pytest
 
 import replicode.validation.paper as paper
 from replicode.modules import module_for
-from replicode.validation.paper import PAPER, Data, Point, Records, table, trained
+from replicode.validation.ledger import Ledger
+from replicode.validation.paper import PAPER, Data, Point, table, trained
 
 MORE, FEWER = Data("spiked", 2, 4.0, 4.0, 0.3), Data("spiked", 2, 4.0, 3.0, 0.3)
 POINTS = (Point("softmax", MORE, 2.0, 2.0), Point("linear", MORE, 2.0, 2.0), Point("softmax", FEWER, 2.0, 2.0))
@@ -54,13 +54,10 @@ def test_trainings_are_resumed_enlarged_and_shared_out(tmp_path, counted):
     # Two laws and two seeds are four data sets, of which every second is drawn: those of the first law.
     assert counted == {"drawn": 2, "trained": 4}
     assert [len(lines) for lines in first.values()] == [2, 2, 0]
-    with (tmp_path / "trained.jsonl").open("a") as file:
-        file.write('{"key": "cut sho')
     whole = trained(POINTS, tmp_path, 120, 2)
     assert counted == {"drawn": 4, "trained": 6}
     assert [len(lines) for lines in whole.values()] == [2, 2, 2]
     assert trained(POINTS, tmp_path, 120, 2) == whole and counted["trained"] == 6
-    assert all(json.dumps(line) in (tmp_path / "trained.jsonl").read_text() for line in whole[POINTS[2].name])
     trained(POINTS, tmp_path, 120, 3)
     assert counted == {"drawn": 6, "trained": 9}
 
@@ -86,13 +83,10 @@ def test_the_table_names_every_point_and_the_verdict(tmp_path, counted):
     lines = text.splitlines()
     assert [line.split(" | ")[0].strip("| ") for line in lines[4:6]] == [p.name for p in POINTS[:2]]
     assert lines[-1].startswith("Verdict: ") and "14 tests" in lines[-1]
-    path = tmp_path / "theory.jsonl"
-    path.write_text(path.read_text().replace('"test_risk": 0', '"test_risk": 9'))
+    with Ledger(tmp_path / "paper.sqlite") as ledger:
+        for point in POINTS[:2]:
+            key = point.key(
+                signature=paper._module(point.activation, "spiked", 2).METADATA["signature"], tolerance=1e-4
+            )
+            ledger.put(key, ledger.get(key) | {"test_risk": 9.0})
     assert "Verdict: disagrees" in table(POINTS[:2], tmp_path, 160, 3)
-
-
-def test_records_keep_the_last_line_of_a_key(tmp_path):
-    path = tmp_path / "new" / "records.jsonl"
-    for value in (1, 2):
-        Records(path).add("a", {"value": value})
-    assert Records(path).lines == {"a": {"key": "a", "value": 2}}

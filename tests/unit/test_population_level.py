@@ -15,6 +15,7 @@ from replicode.theory.errors import InputError
 from replicode.theory.language.activation import activation, registered
 from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
+from replicode.theory.model import LABEL_NOISE, NOISE, Z_STAR, F, Model, Y
 from replicode.verbs.population import population
 
 L_, NU_ = sp.symbols("L nu")
@@ -308,3 +309,18 @@ def test_derive_population_names_the_averages_that_are_not_closed():
 def test_a_weight_that_depends_on_a_varying_length_is_refused_at_population_level():
     arguments = ["derive", "linear", "--task", "sqrt(nu)*x/L", "--level", "population", "--tokens", "1:0.5,2:0.5"]
     assert CliRunner().invoke(main, arguments).exit_code == 1
+
+
+@pytest.mark.parametrize("text", ["linear", "softmax"])
+def test_another_model(text):
+    """Twice the noise by the label, twice the label, and another unit of the risk."""
+    plain = population(text, tokens=2, nu=2.0, noise=0.3)
+    noisy = population(text, tokens=2, nu=2.0, noise=0.15, model=Model(label=Z_STAR + 2 * NOISE * LABEL_NOISE))
+    twice = Model(label=2 * (Z_STAR + NOISE * LABEL_NOISE), risk=3 * (Y - F) ** 2)
+    scaled = population(text, tokens=2, nu=2.0, noise=0.3, model=twice)
+    for name in ("excess_risk", "test_risk", "bayes_risk"):
+        assert getattr(noisy, name) == pytest.approx(getattr(plain, name), rel=1e-14)
+        assert getattr(scaled, name) == pytest.approx(12 * getattr(plain, name), rel=1e-14)
+    assert scaled.order_parameters["m_v"] == pytest.approx(2 * plain.order_parameters["m_v"], rel=1e-9)
+    if text == "linear":
+        assert sp.sympify(scaled.closed_form) == 12 * sp.sympify(plain.closed_form)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import sympy as sp
 
-from replicode.theory.derive.channel import AMPLITUDE, N, U
+from replicode.theory.derive.channel import AMPLITUDE, GAIN, OUTPUT, N, U
 from replicode.theory.derive.replica import (
     Step,
 )
@@ -159,6 +159,33 @@ def values(system: SaddleSystem, tokens: ExplicitTokens) -> list[Step]:
             -sp.Derivative(envelope, SIGMA_W),
             values.field_gain.xreplace(shortened),
         ),
+    ]
+
+
+def one_output(system: SaddleSystem) -> list[Step]:
+    """The envelope of one variable, e(y, U; tau): its slope is minus the gain, and in tau it obeys Hamilton-Jacobi."""
+    found, v = system.values, system.model.values.V
+    pushed = -sp.diff(system.model.loss, F).subs(F, OUTPUT)
+    pulled = sp.diff(found.objective, AMPLITUDE) / N
+    at = {AMPLITUDE: v * GAIN, U: OUTPUT - v * N * GAIN}
+    steps = [
+        Step(
+            "in N the envelope obeys Hamilton-Jacobi: with s = -gain, de/dN = -V_v s^2/2, and its own derivative in U "
+            "is carried along",
+            found.derivative(U, N) * found.derivative(U, N),
+            found.derivative(U, U) * found.derivative(N, N),
+        )
+    ]
+    if not found.smooth:
+        return steps
+    stationary = pulled.subs(at, simultaneous=True).subs(GAIN, pushed)
+    return [
+        Step(
+            "stationarity in a_z at the output f_prox, where the gain is minus the slope of the loss (1 added)",
+            1 + stationary,
+            sp.S.One,
+        ),
+        *steps,
     ]
 
 

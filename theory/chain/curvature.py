@@ -21,7 +21,7 @@ def jacobian(system: SaddleSystem) -> list[Step]:
 
 def _hamilton_jacobi(system: SaddleSystem) -> list[Step]:
     """The envelope of c w^2/2 and its derivatives in V, by those in w alone."""
-    block, fields, c = system.model.values, system.model.hidden, system.model.loss_curvature()
+    block, fields, c = system.model.values, system.model.hidden, system.model.square_curvature()
     w, v = fields.w[block.name], block.V
     envelope = c * w**2 / (2 * (1 + c * v))
     slope, bend = sp.diff(envelope, w), sp.diff(envelope, w, 2)

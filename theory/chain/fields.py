@@ -34,7 +34,7 @@ def weight(task: Task, law: FieldLaw, model: Model) -> list[Step]:
 
 def _location(law: FieldLaw, model: Model) -> list[Step]:
     """What is known of chi* given w, and what the scores of the joint law become when chi* is averaged over."""
-    star, w, s = model.scores.teacher, model.hidden.w[model.scores.name], model.hidden.slope
+    star, w, s = model.scores.teacher, model.hidden.w[model.scores.name], model.hidden.slopes[model.scores.name]
     tilt, total = sp.Symbol("u_tilt", positive=True), sp.Symbol("Z_g", positive=True)
     conditional = law.marginal(star, w).given(w)
     mean, variance = conditional.mean[0], conditional.covariance[0, 0]
@@ -66,16 +66,12 @@ def _location(law: FieldLaw, model: Model) -> list[Step]:
 def law(system: SaddleSystem) -> list[Step]:
     """The law of (w_chi, w_z, y) at the hidden token."""
     law, model = system.joint_laws[0], system.model
-    w, given = model.hidden.w[model.values.name], system.hidden_law.given(Y)
+    w = model.hidden.w[model.values.name]
     centred = sp.Matrix(law.fields) - law.mean
     balanced = law.covariance * sp.Matrix(law.score())
     return [
-        *(_location(law, model) if system.location.weighted else weight(system.task, law, model)),
-        Step(
-            "the conditional law of w_z at the hidden token given y: its variance is the inverse of an entry of C^-1",
-            given.covariance[given.fields.index(w), given.fields.index(w)],
-            1 / law.covariance.inv()[law.fields.index(w), law.fields.index(w)],
-        ),
+        *(_scores(system, law) if model.has_scores else []),
+        *(_label(law, model) if system.label.weighted else _given_label(system, law, w)),
         *[
             Step(
                 f"the score C^-1 (fields - mean) that Stein's lemma needs, row of {field.name}",
@@ -84,4 +80,39 @@ def law(system: SaddleSystem) -> list[Step]:
             )
             for i, field in enumerate(law.fields)
         ],
+    ]
+
+
+def _scores(system: SaddleSystem, law: FieldLaw) -> list[Step]:
+    model = system.model
+    return _location(law, model) if system.location.weighted else weight(system.task, law, model)
+
+
+def _given_label(system: SaddleSystem, law: FieldLaw, w: sp.Symbol) -> list[Step]:
+    """What y says of the value field."""
+    given = system.hidden_law.given(Y)
+    return [
+        Step(
+            "the conditional law of w_z at the hidden token given y: its variance is the inverse of an entry of C^-1",
+            given.covariance[given.fields.index(w), given.fields.index(w)],
+            1 / law.covariance.inv()[law.fields.index(w), law.fields.index(w)],
+        )
+    ]
+
+
+def _label(law: FieldLaw, model: Model) -> list[Step]:
+    """What is known of z* given w, of which the label is told."""
+    star, w = model.values.teacher, model.hidden.w[model.values.name]
+    joint = law.marginal(star, w)
+    scores = joint.covariance.inv() * sp.Matrix([star, w])
+    conditional = joint.given(w)
+    mean, variance, slope = conditional.mean[0], conditional.covariance[0, 0], model.hidden.slopes[model.values.name]
+    return [
+        Step(
+            f"Stein's lemma in the law of z* given w, E[z* P(y | z*) | w] = (mu + s^2 S) Z(y, mu): the score of {name} "
+            "averaged over z*",
+            score.subs(star, mean + variance * slope),
+            given_fields(score, joint, model.hidden, model),
+        )
+        for name, score in zip(("z*", "w_z"), scores, strict=True)
     ]

@@ -21,7 +21,8 @@ from replicode.theory.derive.replica import (
     per_replica,
 )
 from replicode.theory.derive.saddle import SaddleSystem
-from replicode.theory.model import Block
+from replicode.theory.derive.spectrum import mean_of_two
+from replicode.theory.model import PENALTY_WEIGHT, Block
 
 _SIZE = 3
 
@@ -105,6 +106,8 @@ def leibniz(matrix: sp.Matrix) -> sp.Expr:
 
 def prior(system: SaddleSystem) -> list[Step]:
     """The replicated prior integral, n -> 0, beta -> infinity, for both blocks."""
+    if system.model.structured:
+        return structured_prior(system)
     block, *others = system.model.blocks
     first = system.priors[block.name]
     theta, h = sp.Symbol("theta", real=True), sp.Symbol("h", real=True)
@@ -146,6 +149,50 @@ def prior(system: SaddleSystem) -> list[Step]:
         names = block.renaming(b)
         steps += [Step(f"the same for {b.name}", s.lhs.xreplace(names), s.rhs.xreplace(names)) for s in limits]
     return steps
+
+
+def structured_prior(system: SaddleSystem) -> list[Step]:
+    """The prior coordinate by coordinate in whitened weights, and its mean over the coordinates."""
+    return [step for block in system.model.blocks for step in _structured_block(system, block)]
+
+
+def _structured_block(system: SaddleSystem, block: Block) -> list[Step]:
+    prior, model = system.priors[block.name], system.model
+    theta, u, h = sp.symbols("theta u h", real=True)
+    a = sp.Symbol("rs_a", positive=True)
+    integral = prior.replicated - prior.legendre
+    free = -prior.scaled / BETA
+    spectral = prior.spectral
+    assert spectral is not None
+    return [
+        Step(
+            f"structured tokens ({block.name}): a coordinate of eigenvalue s_i has the whitened weight u = sqrt(s_i) "
+            "theta, in which the tokens are isotropic and the penalty lambda p_i theta^2/2 is",
+            model.penalty_curvature(block) * PENALTY_WEIGHT * theta**2 / 2,
+            (model.whitened_curvature(block) * u**2 / 2).subs(u, sp.sqrt(model.covariance) * theta),
+        ),
+        Step(
+            "a replica's weight in the field h of the teacher and of the noise: completing the square",
+            -a * u**2 / 2 + h * u,
+            -a * (u - h / a) ** 2 / 2 + h**2 / (2 * a),
+        ),
+        Step(
+            f"n -> 0 ({block.name}): the derivative in n of one coordinate's log(replicated prior), the teacher's "
+            "coordinate being given, and of the Legendre terms; what carries a factor n vanishes",
+            sp.Derivative(integral + prior.legendre, N_REPLICAS),
+            _with_replica_remainder(integral, prior.legendre),
+        ),
+        Step(
+            f"beta -> infinity ({block.name}): minus that per unit of beta; the bracket over beta vanishes",
+            free,
+            _with_thermal_remainder(free, spectral.coordinate),
+        ),
+        Step(
+            f"the mean over the coordinates ({block.name}), here two: it falls on tau and kappa",
+            mean_of_two(spectral.coordinate),
+            prior.value,
+        ),
+    ]
 
 
 def _prior_limits(system: SaddleSystem, block: Block) -> list[Step]:

@@ -31,7 +31,8 @@ def conjugates(system: SaddleSystem) -> list[Step]:
                     system.prior_update[unknown],
                 )
             )
-        steps.append(_prior_in_overlaps(system, b))
+        if not system.model.structured:
+            steps.append(_prior_in_overlaps(system, b))
     return steps
 
 
@@ -102,8 +103,8 @@ class ExponentialTest:
         return total
 
     def _gradient(self, fields: TokenFields) -> dict[sp.Symbol, sp.Expr]:
-        slope = {fields.slope: self.exponent(self.model.scores.teacher)}
-        return slope | {fields.g[b]: -self.exponent(w) for b, w in fields.w.items()}
+        slopes = {fields.slopes[b.name]: self.exponent(b.teacher) for b in self.model.blocks}
+        return slopes | {fields.g[b]: -self.exponent(w) for b, w in fields.w.items()}
 
 
 def channel(system: SaddleSystem) -> list[Step]:
@@ -203,10 +204,17 @@ def _energy(system: SaddleSystem) -> Step:
     update, blocks = system.prior_update, system.model.blocks
     springs = [b.V * b.qh / (2 * ALPHA) for b in blocks]
     free = sp.Add(*[system.priors[b.name].value for b in blocks]) + ALPHA * (sp.Add(*springs) + loss)
-    energy = ALPHA * loss + sp.Add(*[system.model.penalty_curvature(b) * b.q / 2 for b in blocks])
+    energy = ALPHA * loss + sp.Add(*[_penalty(system, b) for b in blocks])
     return Step(
         "the energy at the saddle: E[M] is train_loss plus the springs' V E|G|^2/2 = V qh/(2 alpha), so the free "
         "energy is alpha train_loss plus the penalties, here in terms of the conjugates",
         free.subs(update, simultaneous=True),
         energy.subs(update, simultaneous=True),
     )
+
+
+def _penalty(system: SaddleSystem, block: Block) -> sp.Expr:
+    """What the penalty of a block adds to the energy: of structured tokens the squared norm is not q."""
+    if system.model.structured:
+        return (block.mh * block.m + block.qh * block.V - block.Vh * block.q) / 2
+    return system.model.penalty_curvature(block) * block.q / 2

@@ -12,7 +12,15 @@ from dataclasses import replace
 
 import sympy as sp
 
-from replicode.theory.chain.activation import LARGEST_TWICE, envelope, explicit_tokens, prox, reductions, values
+from replicode.theory.chain.activation import (
+    LARGEST_TWICE,
+    envelope,
+    explicit_tokens,
+    one_output,
+    prox,
+    reductions,
+    values,
+)
 from replicode.theory.chain.curvature import jacobian
 from replicode.theory.chain.fields import law, weight
 from replicode.theory.chain.replicas import gaussian_channel, matrices, prior, replicas
@@ -31,6 +39,7 @@ from replicode.theory.derive.population import (
 )
 from replicode.theory.derive.replica import Step
 from replicode.theory.derive.saddle import SaddleSystem, joint_laws
+from replicode.theory.derive.spectrum import at_two_coordinates
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import NOISE
 from replicode.theory.notation import builtin
@@ -39,21 +48,30 @@ from replicode.theory.notation import builtin
 def chain(system: SaddleSystem) -> tuple[Step, ...]:
     """All steps in order, each under the heading of its part."""
     tokens = explicit_tokens(system)
+    scored = system.model.has_scores
+    explicit = scored and not system.values.steps
     parts = {
         "Replicas": replicas(),
         "Replica-symmetric matrices": matrices(),
         "The prior": prior(system),
         "The channel: n -> 0 and Laplace where everything is Gaussian": gaussian_channel(system),
-        "The values eliminated": values(system, tokens),
-        "The prox of this activation": [*prox(tokens), *envelope(explicit_tokens(system, LARGEST_TWICE))],
-        "Reductions of this activation": reductions(system, tokens),
+        "The values eliminated": one_output(system) if system.values.steps else values(system, tokens),
+        "The prox of this activation": (
+            [*prox(tokens), *envelope(explicit_tokens(system, LARGEST_TWICE))] if explicit else []
+        ),
+        "Reductions of this activation": reductions(system, tokens) if explicit else [],
         "Stationarity in the conjugates": conjugates(system),
         "The law of the fields": law(system),
         "Stationarity in the order parameters: Price and Stein": channel(system),
         "The saddle-point equations": equations(system),
         "Their Jacobian": jacobian(system),
     }
-    steps = (replace(s, part=p, lhs=builtin(s.lhs), rhs=builtin(s.rhs)) for p, found in parts.items() for s in found)
+    model = system.model
+    steps = (
+        replace(s, part=p, **{side: builtin(at_two_coordinates(getattr(s, side), model)) for side in ("lhs", "rhs")})
+        for p, found in parts.items()
+        for s in found
+    )
     return tuple(s for s in steps if s.lhs != s.rhs)
 
 

@@ -151,6 +151,7 @@ def _derived(setting: Task, model: Model) -> BayesSystem:
     location = _location_weight(setting)
     law = _matched_law(model)
     score_variance = law.marginal(CHI_STAR, W_CHI).given(W_CHI).covariance[0, 0]
+    model.label_sources()  # a refusal where the label is no Gaussian field
     label = _label_channel(law)
     prior = None if location.coupled else _log_average(setting, law)
     shown = label.log_density.xreplace({GAP: Y - W_Z})

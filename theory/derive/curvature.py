@@ -57,8 +57,9 @@ def second_rate_symbol(a: sp.Symbol, b: sp.Symbol) -> sp.Symbol:
 
 
 def derivable(system: SaddleSystem) -> bool:
-    """Whether the law of the fields holds the weight of the location, and M has two derivatives."""
-    return not system.location.weighted and bool(system.properties.smooth)
+    """Whether the law of the fields holds the weight of the location and the label, and M has two derivatives."""
+    in_law = system.model.has_scores and not system.location.weighted and not system.label.weighted
+    return in_law and bool(system.properties.smooth) and system.values.smooth
 
 
 def derive_curvature(system: SaddleSystem) -> Curvature:

@@ -45,6 +45,11 @@ def location(setting: Task) -> Location:
     return Location(_kind(setting, own, slope), own, slope, _hard(setting))
 
 
+def nowhere() -> Location:
+    """Where no score is seen the location does not matter: no weight at all."""
+    return Location("gaussian", sp.S.Zero, sp.S.Zero, 0)
+
+
 def _kind(setting: Task, own: sp.Expr, slope: sp.Expr) -> Kind:
     if setting.gaussian:
         return "gaussian"

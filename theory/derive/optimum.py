@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import TypeVar
 
 import sympy as sp
 
-from replicode.theory.derive.population import B
+from replicode.theory.derive.population import A, B, population_risk
+from replicode.theory.errors import Refusal
 from replicode.theory.gaussian.closed import ScoreOverlaps, closed_averages, hard_averages
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.nodes import L
@@ -58,6 +60,26 @@ def best_value(on_manifold: sp.Expr, model: Model = DEFAULT_MODEL) -> BestValue:
 def excess_of(on_manifold: sp.Expr, model: Model = DEFAULT_MODEL) -> sp.Expr:
     """The excess risk after the best v, in A and B."""
     return sp.expand(best_value(on_manifold, model).risk - model.noise_risk())
+
+
+@dataclass(frozen=True)
+class ValueOptimum:
+    """What the best v leaves: its m_v in A and B, excess risk scale (1 - A^2/B), and the risk of the label's noise."""
+
+    m_v: sp.Expr
+    scale: sp.Expr
+    noise: sp.Expr
+
+
+@lru_cache(maxsize=64)
+def value_optimum(setting: Task, model: Model = DEFAULT_MODEL) -> ValueOptimum:
+    """The best v on a task."""
+    best, noise = best_value(population_risk(setting, model).on_manifold, model), model.noise_risk()
+    excess = sp.expand(best.risk - noise)
+    scale = excess.subs(A, 0)
+    if sp.expand(excess - scale * (1 - A**2 / B)) != 0:
+        raise Refusal(f"risk {model.risk}: its excess after the best v, {excess}, is not a multiple of 1 - A^2/B")
+    return ValueOptimum(best.m_v, scale, noise)
 
 
 @dataclass(frozen=True)

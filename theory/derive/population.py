@@ -19,7 +19,7 @@ from replicode.theory.language.activation import Activation, activation
 from replicode.theory.language.nodes import L
 from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, Tokens, lengths
-from replicode.theory.model import DEFAULT_MODEL, SIGMA, Block, Model
+from replicode.theory.model import DEFAULT_MODEL, LABEL_NOISE, SIGMA, Block, Model
 from replicode.theory.properties.domain import check_domain
 from replicode.theory.properties.symbolic import properties
 
@@ -98,6 +98,49 @@ def population_risk(setting: Task, model: Model = DEFAULT_MODEL) -> PopulationRi
         on_manifold=manifold,
         model=model,
     )
+
+
+EYY, EYZ, EMM = sp.symbols("E_yy E_yz E_mm", real=True)
+
+
+@dataclass(frozen=True)
+class ManifoldRisk:
+    """The risk on the manifold in A, B and the moments of the label: E y^2, E[y z*] and E[E[y | z*]^2].
+
+    Where the label is a Gaussian field they are known, else they are arguments, `moments`.
+    """
+
+    on_manifold: sp.Expr
+    noise_risk: sp.Expr
+    best_value_overlap: sp.Expr
+    moments: tuple[sp.Symbol, ...]
+
+
+def manifold_risk(model: Model) -> ManifoldRisk:
+    """E (y - f)^2 with f = sum sigma w, where w = m z* + noise at the hidden token and is noise elsewhere."""
+    factor, rate, block = model.risk_factor(), model.output_rate(), model.values
+    w = sp.Symbol("w", real=True)
+    law = FieldLaw.of({block.teacher: {block.teacher.name: sp.S.One}, w: block.student_field()}).covariance
+    known: dict[sp.Symbol, sp.Expr] = {}
+    if model.label_in_law:
+        a, c = (model.label_sources()[s] for s in (block.teacher, LABEL_NOISE))
+        known = {EYY: a**2 + c**2, EYZ: a, EMM: a**2}
+    scale = rate / SIGMA
+    risk = factor * (EYY - 2 * scale * law[0, 1] * EYZ * A + scale**2 * law[1, 1] * B)
+    best = sp.solve(sp.diff(risk.subs(block.q, block.m**2), block.m), block.m)[0]
+    noise = factor * (EYY - EMM)
+    risk, noise, best = (sp.expand(e.xreplace(known)) for e in (risk, noise, best))
+    return ManifoldRisk(risk, noise, best, () if known else (EYY, EYZ, EMM))
+
+
+def score_law(setting: Task, model: Model, weighted: bool) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
+    """Mean and variance of the hidden token's score, and the variance of an idle one's; without a weight beside it."""
+    idle = token_covariance(CHI_IDLE, model).marginal(CHI_IDLE).covariance[0, 0]
+    if weighted:
+        return sp.S.Zero, idle, idle
+    star = model.scores.teacher
+    law = token_covariance(CHI_EPS, model).reweighted(star, *setting.hidden_score()).marginal(CHI_EPS)
+    return law.mean[0], law.covariance[0, 0], idle
 
 
 def _given_scores(setting: Task, model: Model) -> tuple[FieldLaw, FieldLaw, FieldLaw]:

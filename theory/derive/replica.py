@@ -87,10 +87,69 @@ class PriorFreeEnergy:
     entropy: sp.Expr
     scaled: sp.Expr
     value: sp.Expr
+    spectral: SpectralPrior | None = None
+
+
+@dataclass(frozen=True)
+class SpectralPrior:
+    """What one coordinate of structured tokens adds, and the two functions of Vh that are its means over all of them.
+
+    `coordinate` is the free energy of one coordinate; the means of `tau` and `kappa` are the functions in the value.
+    """
+
+    coordinate: sp.Expr
+    tau: sp.Expr
+    kappa: sp.Expr
+
+
+def spectral_functions(block: Block) -> tuple[sp.Expr, sp.Expr]:
+    """tau and kappa of a block: means over the coordinates, functions of the strength and of Vh."""
+    at = block.strength, block.Vh
+    return sp.Function(f"tau_{block.name}")(*at), sp.Function(f"kappa_{block.name}")(*at)
 
 
 @cache
 def prior_free_energy(model: Model, block: Block) -> PriorFreeEnergy:
+    """The prior of one block: closed where the tokens are isotropic, else a mean over coordinates."""
+    return _structured_prior(model, block) if model.structured else _isotropic_prior(model, block)
+
+
+def _structured_prior(model: Model, block: Block) -> PriorFreeEnergy:
+    """The prior in whitened weights: each coordinate has its own curvature, and a teacher that is given.
+
+    One coordinate's replicated integral is that of a Gaussian in the field mt theta*; the Legendre terms are those of
+    the overlaps, which are means over the coordinates. The response is linear in qh and mh^2: its two coefficients,
+    averaged over the coordinates, are tau and kappa.
+    """
+    precision = ReplicaMatrix(BETA * model.whitened_curvature(block) + VT, -QT)
+    coupling = MT**2 * block.teacher_square * precision.inverse().sum()
+    log_integral = N_REPLICAS * sp.log(2 * sp.pi) / 2 - precision.log_det() / 2 + coupling / 2
+    legendre = _legendre(block)
+    replicated = log_integral + legendre
+    entropy = per_replica(replicated)
+    scaled = entropy.subs(_powers(block), simultaneous=True)
+    coordinate = ground_state(scaled)
+    linear = ground_state(per_replica(legendre).subs(_powers(block), simultaneous=True))
+    response = sp.expand(sp.cancel(-2 * (coordinate - linear)))
+    parts = [sp.cancel(response.coeff(power)) for power in (block.qh, block.mh**2)]
+    tau, kappa = spectral_functions(block)
+    value = sp.expand(linear) - (block.mh**2 * kappa + block.qh * tau) / 2
+    found = SpectralPrior(coordinate, *parts)
+    return PriorFreeEnergy(precision, coupling, legendre, replicated, entropy, scaled, value, found)
+
+
+def _legendre(block: Block) -> sp.Expr:
+    """The Legendre terms of the replicated overlaps."""
+    overlaps = ReplicaMatrix(block.V / BETA, block.q)
+    return -N_REPLICAS * MT * block.m + overlaps.trace_with(ReplicaMatrix(VT, -QT)) / 2
+
+
+def _powers(block: Block) -> dict[sp.Symbol, sp.Expr]:
+    """How the conjugates scale with beta."""
+    return {MT: BETA * block.mh, QT: BETA**2 * block.qh, VT: BETA * block.Vh}
+
+
+def _isotropic_prior(model: Model, block: Block) -> PriorFreeEnergy:
     """m mh - q Vh/2 + qh V/2 - (...) for one block, derived from the replicated prior integral.
 
     Q_ab = V/beta I + q J are the student overlaps, m the teacher's; the conjugates enter as
@@ -100,19 +159,19 @@ def prior_free_energy(model: Model, block: Block) -> PriorFreeEnergy:
     precision = ReplicaMatrix(BETA * model.penalty_curvature(block) + VT, -QT)
     coupling = MT**2 * precision.inverse().sum()
     log_integral = N_REPLICAS * sp.log(2 * sp.pi) / 2 - precision.log_det() / 2 - sp.log(1 - coupling) / 2
-    overlaps = ReplicaMatrix(block.V / BETA, block.q)
-    legendre = -N_REPLICAS * MT * block.m + overlaps.trace_with(ReplicaMatrix(VT, -QT)) / 2
+    legendre = _legendre(block)
     replicated = log_integral + legendre
 
     entropy = per_replica(replicated)
-    powers = {MT: BETA * block.mh, QT: BETA**2 * block.qh, VT: BETA * block.Vh}
-    scaled = entropy.subs(powers, simultaneous=True)
+    scaled = entropy.subs(_powers(block), simultaneous=True)
     value = sp.apart(ground_state(scaled), block.Vh)
     return PriorFreeEnergy(precision, coupling, legendre, replicated, entropy, scaled, value)
 
 
 def prior_free_energies(model: Model) -> dict[str, PriorFreeEnergy]:
     """All blocks by name: they differ by the names of their symbols only, so one is derived and the others renamed."""
+    if model.structured:
+        return {b.name: prior_free_energy(model, b) for b in model.blocks}
     first = model.blocks[0]
     derived = prior_free_energy(model, first)
     return {b.name: _renamed(derived, first.renaming(b)) for b in model.blocks}
@@ -144,7 +203,7 @@ class GaussianChannel:
 @cache
 def gaussian_channel(model: Model) -> GaussianChannel:
     """The exact replicated average and the one by the rules n -> 0 and Laplace."""
-    c = model.loss_curvature()
+    c = model.square_curvature()
     precision = ReplicaMatrix(1 + c * CHANNEL_V, BETA * c * CHANNEL_VARIANCE)
     replicated = -precision.log_det() / 2
     entropy = per_replica(replicated)

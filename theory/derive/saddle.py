@@ -15,7 +15,8 @@ import sympy as sp
 
 from replicode.theory.budget import budget
 from replicode.theory.derive.channel import N, U, ValueElimination, eliminate_values
-from replicode.theory.derive.location import Location, location
+from replicode.theory.derive.label import LabelLaw, even_loss, label_law
+from replicode.theory.derive.location import Location, location, nowhere
 from replicode.theory.derive.replica import (
     GaussianChannel,
     PriorFreeEnergy,
@@ -25,10 +26,10 @@ from replicode.theory.derive.replica import (
 )
 from replicode.theory.gaussian.laws import FieldLaw, price_stein
 from replicode.theory.language.activation import Activation, TokenForm, activation
-from replicode.theory.language.nodes import L, W
+from replicode.theory.language.nodes import L, W, X
 from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, lengths
-from replicode.theory.model import ALPHA, DEFAULT_MODEL, SIGMA, Block, F, Model, TokenFields, Y
+from replicode.theory.model import ALPHA, DEFAULT_MODEL, SIGMA, Block, Model, TokenFields, Y
 from replicode.theory.notation import latex
 from replicode.theory.properties.domain import check_domain
 from replicode.theory.properties.symbolic import Properties, properties
@@ -94,6 +95,7 @@ class SaddleSystem:
     activation: Activation
     task: Task
     location: Location
+    label: LabelLaw
     lengths: Lengths | None
     model: Model
     properties: Properties
@@ -141,12 +143,17 @@ class SaddleSystem:
     @property
     def even(self) -> bool:
         """Whether (w_z, y) -> -(w_z, y) changes nothing; the activation does not see them."""
-        loss = self.model.loss
-        return bool(sp.expand(loss - loss.xreplace({Y: -Y, F: -F})) == 0)
+        return self.label.even and even_loss(self.model)
+
+    @property
+    def balance(self) -> sp.Expr | None:
+        """The c of sigma summing to c where M sees (w_z, y) through y - c w_z alone; None where it sees more."""
+        differences = self.model.translated and not self.label.weighted
+        return self.properties.row_sum if differences else None
 
     def equations(self) -> dict[str, sp.Expr]:
         """The twelve saddle-point equations, unknown by unknown, and the derivative forms of Vh."""
-        found = {s.name: e for s, e in self.prior_update.items()}
+        found = {s.name: e for s, e in self.prior_update.items()} | self._means()
         derived = self.derivative_equations()
         for theta in self.model.order_parameters:
             unknown = self.model.conjugate_of(theta).name
@@ -154,6 +161,12 @@ class SaddleSystem:
             if theta == self.model.block_of(theta).q:
                 found[f"{unknown}_derivative_form"] = derived[unknown]
         return found
+
+    def _means(self) -> dict[str, sp.Expr]:
+        """What tau and kappa of structured tokens are: means over the coordinates."""
+        parts = {name: p.spectral for name, p in self.priors.items() if p.spectral}
+        mean = sp.Function("mean_i")
+        return {f"{n}_{b}": mean(getattr(part, n)) for b, part in parts.items() for n in ("tau", "kappa")}
 
     def derivative_equations(self) -> dict[str, sp.Expr]:
         """mh and Vh by Price alone, with derivatives of G; right only while the prox does not jump."""
@@ -192,17 +205,22 @@ def derive(
     act, setting, model = activation(act), task(task_spec).at(law), model or DEFAULT_MODEL
     for length in law.tokens if law else (None,):
         check_domain(act, length)
+    model = model if act.expr.has(X) and model.scores else model.without_scores()
     values = eliminate_values(model)
     priors = prior_free_energies(model)
     free_energy = sum((p.value for p in priors.values()), sp.S.Zero) + ALPHA * envelope_of(model)
-    place = location(setting)
+    place = location(setting) if model.has_scores else nowhere()
+    told = label_law(model)
     joint = joint_laws(setting, place, model)
-    hidden_law, idle_law = joint[0].marginal(*model.hidden.w.values(), Y), joint[1].marginal(*model.idle.w.values())
+    label = () if told.weighted else (Y,)
+    hidden_law = joint[0].marginal(*model.hidden.w.values(), *label)
+    idle_law = joint[1].marginal(*model.idle.w.values())
     found = properties(act)
     return SaddleSystem(
         activation=act,
         task=setting,
         location=place,
+        label=told,
         lengths=law,
         model=model,
         properties=found,
@@ -218,27 +236,33 @@ def derive(
         channel={t: _channel_average(t, joint, model) for t in model.order_parameters},
         derivative_form={t: _derivative_form(t, joint, model) for t in model.overlaps},
         prior_update=_prior_update(free_energy, model),
-        reductions=reductions(found) + _location_reductions(place),
+        reductions=reductions(found, model) + _location_reductions(place) + _label_reductions(told),
     )
 
 
 def joint_laws(setting: Task, place: Location, model: Model) -> tuple[FieldLaw, FieldLaw]:
     """The law of (w_chi, w_z, y) at the hidden token and of (w_chi, w_z) at an idle one.
 
-    A Gaussian weight is put into it; else it is the base law, with the token's chi* in front.
+    A Gaussian weight of the location is put into it; else it is the base law, with the token's chi* in front. A label
+    that is no Gaussian field is left out, and the hidden token's z* stands in front.
     """
-    w_hidden, w_idle, star = model.hidden.w, model.idle.w, model.scores.teacher
+    w_hidden, w_idle = model.hidden.w, model.idle.w
     hidden, idle = model.token_law(w_hidden), model.token_law(w_idle)
+    label = (Y,) if model.label_in_law else ()
+    star = () if model.label_in_law else (model.values.teacher,)
+    if not model.has_scores:
+        return hidden.marginal(*star, *w_hidden.values(), *label), idle.marginal(*w_idle.values())
+    chi = model.scores.teacher
     if place.weighted:
-        return hidden.marginal(star, *w_hidden.values(), Y), idle.marginal(star, *w_idle.values())
-    hidden = hidden.reweighted(star, *setting.hidden_score())
-    return hidden.marginal(*w_hidden.values(), Y), idle.marginal(*w_idle.values())
+        return hidden.marginal(chi, *star, *w_hidden.values(), *label), idle.marginal(chi, *w_idle.values())
+    hidden = hidden.reweighted(chi, *setting.hidden_score())
+    return hidden.marginal(*star, *w_hidden.values(), *label), idle.marginal(*w_idle.values())
 
 
 def loss_derivatives(form: TokenForm, values: ValueElimination) -> StagedDerivatives:
     """The z-eliminated loss as a function of the token sums S_a, U = sum f w, N = sum f^2, with its derivatives."""
     rate = values.rate.xreplace({SIGMA: form.f})
-    return staged_derivatives([*form.sums, (U, rate * W), (N, rate**2)], values.envelope)
+    return staged_derivatives([*form.sums, (U, rate * W), (N, rate**2)], values.envelope, derivative=values.derivative)
 
 
 def _gradient(free_energy: sp.Expr, unknown: sp.Symbol, model: Model) -> sp.Expr:
@@ -272,14 +296,16 @@ def _channel_average(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw], model: M
 def given_fields(integrand: sp.Expr, law: FieldLaw, fields: TokenFields, model: Model) -> sp.Expr:
     """The integrand, linear in chi*, averaged over chi* given w with the weight g: E[chi* g | w] = (mu + s^2 S) gbar.
 
-    This is Stein's lemma in the conditional law N(mu, s^2) of chi*, S being d log gbar / d mu.
+    This is Stein's lemma in the conditional law N(mu, s^2) of chi*, S being d log gbar / d mu. The label's law is to z*
+    what the weight of the location is to chi*.
     """
-    star, w = model.scores.teacher, fields.w[model.scores.name]
-    if star not in law.fields:
-        return integrand
-    conditional = law.marginal(star, w).given(w)
-    replaced = conditional.mean[0] + conditional.covariance[0, 0] * fields.slope
-    return sp.factor_terms(sp.simplify(integrand.subs(star, replaced)))
+    kept = [b for b in model.blocks if b.teacher in law.fields]
+    for block in kept:
+        star, w = block.teacher, fields.w[block.name]
+        conditional = law.marginal(star, w).given(w)
+        replaced = conditional.mean[0] + conditional.covariance[0, 0] * fields.slopes[block.name]
+        integrand = sp.factor_terms(sp.simplify(integrand.subs(star, replaced)))
+    return integrand
 
 
 def explicit_rate(block: Block, fields: TokenFields) -> sp.Expr:
@@ -293,14 +319,15 @@ def explicit_rate(block: Block, fields: TokenFields) -> sp.Expr:
 def _derivative_form(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw], model: Model) -> ChannelAverage:
     """d E[M] / d theta by Price alone; it misses the jumps of a discontinuous prox."""
     tokens = zip(laws, (model.hidden, model.idle), strict=True)
-    return ChannelAverage(*[_price(law, fields, theta, model.scores.teacher) for law, fields in tokens])
+    return ChannelAverage(*[_price(law, fields, theta, model) for law, fields in tokens])
 
 
-def _price(law: FieldLaw, fields: TokenFields, theta: sp.Symbol, star: sp.Symbol) -> sp.Expr:
+def _price(law: FieldLaw, fields: TokenFields, theta: sp.Symbol, model: Model) -> sp.Expr:
     """-sum_i mean_i' G_i - (1/2) sum_ij C_ij' dG_i/dw_j, of each pair the G that exists, which depends on both.
 
-    The derivative in chi* falls on the weight, and is its slope.
+    The derivative in chi* or z* falls on the weight, and is its slope.
     """
+    slopes = {b.teacher: fields.slopes[b.name] for b in model.blocks}
     g = {w: fields.g[b] for b, w in fields.w.items()}
     mean_rate, rate = law.mean.diff(theta), law.covariance.diff(theta)
     total = sp.Add(*[-mean_rate[i] * g[w] for i, w in enumerate(law.fields) if mean_rate[i] != 0])
@@ -309,7 +336,7 @@ def _price(law: FieldLaw, fields: TokenFields, theta: sp.Symbol, star: sp.Symbol
             if rate[i, j] != 0:
                 of, by = (first, second) if first in g else (second, first)
                 moved = sp.Derivative(sp.Function(g[of].name)(by), by)
-                total -= rate[i, j] / 2 * (fields.slope * g[of] if by == star else moved)
+                total -= rate[i, j] / 2 * (slopes[by] * g[of] if by in slopes else moved)
     return total
 
 
@@ -323,12 +350,25 @@ def _location_reductions(place: Location) -> tuple[Reduction, ...]:
     return (Reduction("weight of the location", told[place.kind]),) if place.weighted else ()
 
 
-def reductions(found: Properties) -> tuple[Reduction, ...]:
+def _label_reductions(told: LabelLaw) -> tuple[Reduction, ...]:
+    """What is averaged over z* given w beforehand."""
+    done = {
+        "threshold": "z* is averaged given w: each value of the label has the weight of a normal distribution function",
+        "chances": "z* is averaged given w: each value of the label has a weight in the hidden token's w_z alone",
+        "lines": "z* is averaged given w: the label is one of several Gaussian fields",
+        "sampled": "z* and the label's noise are sampled beside w",
+    }
+    return (Reduction("law of the label", done[told.kind]),) if told.weighted else ()
+
+
+def reductions(found: Properties, model: Model = DEFAULT_MODEL) -> tuple[Reduction, ...]:
     """What the properties of an activation save, each with its consequence."""
+    if not model.has_scores:
+        return (Reduction("no scores", "the activation is a constant: there is no k, and nothing is minimised over"),)
     saved = [Reduction("value channel linear", "z is eliminated exactly; only the scores are minimised over")]
     if found.shift_invariant:
         saved.append(Reduction("shift invariant", "one dimension of the scores drops out of every average"))
-    if found.row_sum is not None and found.row_sum != 0:
+    if found.row_sum is not None and found.row_sum != 0 and model.translated and model.label_in_law:
         saved.append(
             Reduction(
                 "constant row sum",

@@ -16,7 +16,8 @@ import sympy as sp
 
 from replicode.theory.derive.replica import BETA, CHANNEL_V, ReplicaMatrix, Step
 from replicode.theory.derive.saddle import Reduction, SaddleSystem
-from replicode.theory.model import ALPHA, Model
+from replicode.theory.derive.spectrum import at_two_coordinates, squared_mean, squared_susceptibility
+from replicode.theory.model import ALPHA, Block, Model
 
 _REPLICAS = 4
 _TOKENS = 2
@@ -53,8 +54,13 @@ def responses_of(model: Model) -> sp.ImmutableMatrix:
 def stability_matrix(model: Model) -> sp.ImmutableMatrix:
     """T, from the vanishing of the replicon Hessian's determinant."""
     curvature = [sp.Symbol(f"p_{b.name}", positive=True) for b in model.blocks]
-    squared = {p: replicon_of_prior(b.V / BETA) * BETA**2 for p, b in zip(curvature, model.blocks, strict=True)}
+    squared = {p: squared_response(model, b) for p, b in zip(curvature, model.blocks, strict=True)}
     return sp.ImmutableMatrix((sp.diag(*curvature) * (ALPHA * responses_of(model))).subs(squared))
+
+
+def squared_response(model: Model, block: Block) -> sp.Expr:
+    """beta^2 times the prior's second variation: V^2, or the mean over the coordinates of their squared responses."""
+    return squared_susceptibility(model, block) if model.structured else replicon_of_prior(block.V / BETA) * BETA**2
 
 
 def replicon_of_prior(chi: sp.Expr) -> sp.Expr:
@@ -75,6 +81,9 @@ def replicon_direction() -> sp.Matrix:
 def derive_stability(system: SaddleSystem) -> StabilitySystem:
     """The stability of a derived saddle-point system."""
     matrix = stability_matrix(system.model)
+    if not system.model.has_scores:
+        told = {"R_vv": "E sum_ll' E^2"}
+        return StabilitySystem(system, matrix, matrix[0, 0], told, tuple(_steps(system, matrix)))
     root = sp.sqrt((matrix[0, 0] - matrix[1, 1]) ** 2 + 4 * matrix[0, 1] * matrix[1, 0])
     responses = {
         "R_kk": "E sum_ll' [H (I + V_k H)^-1]^2",
@@ -89,16 +98,20 @@ def derive_stability(system: SaddleSystem) -> StabilitySystem:
 def _steps(system: SaddleSystem, matrix: sp.ImmutableMatrix) -> list[Step]:
     parts = {
         "Fluctuations outside the replica-symmetric saddle": _fluctuations(system),
-        "The response of the prox": _responses(system.model),
+        "The response of the prox": _responses(system.model) if system.model.has_scores else [],
         "The de Almeida-Thouless matrix": _verdict(system, matrix),
     }
-    return [Step(s.rule, s.lhs, s.rhs, part) for part, steps in parts.items() for s in steps]
+    return [
+        Step(s.rule, at_two_coordinates(s.lhs, system.model), at_two_coordinates(s.rhs, system.model), part)
+        for part, steps in parts.items()
+        for s in steps
+    ]
 
 
 def _fluctuations(system: SaddleSystem) -> list[Step]:
     """Second variations of prior and channel in a replicon direction, where everything is explicit."""
     a, b, t = sp.symbols("rs_a rs_b t", positive=True)
-    c, d = system.model.loss_curvature(), sp.Symbol("d_w", positive=True)
+    c, d = system.model.square_curvature(), sp.Symbol("d_w", positive=True)
     delta = replicon_direction()
     size = (delta**2).trace()
     prior = ReplicaMatrix(a, b).explicit(_REPLICAS) - t * delta
@@ -155,27 +168,52 @@ def _responses(model: Model) -> list[Step]:
 def _verdict(system: SaddleSystem, matrix: sp.ImmutableMatrix) -> list[Step]:
     """The two second variations together, and ridge regression, where RS is always stable."""
     model, responses = system.model, responses_of(system.model)
-    identity, scores, values = sp.eye(len(model.blocks)), model.scores, model.values
-    k, v = (model.blocks.index(b) for b in (scores, values))
-    prior = sp.diag(*[b.V**2 / BETA**2 for b in model.blocks])
+    identity, values = sp.eye(len(model.blocks)), model.values
+    v = model.blocks.index(values)
+    prior = sp.diag(*[squared_response(model, b) / BETA**2 for b in model.blocks])
     hessian = sp.Matrix(sp.BlockMatrix([[prior, -identity], [-identity, ALPHA * BETA**2 * responses]]))
-    c = model.loss_curvature()
+    c = model.square_curvature()
     ridge = c / (1 + c * values.V)
     return [
         Step(
             "the Hessian in the fluctuations of overlaps and conjugates of both blocks: singular where det(I - T) = 0",
             hessian.det(method="berkowitz"),
-            (identity - matrix).det(),
+            (-1) ** len(model.blocks) * (identity - matrix).det(),
         ),
+        *(_mixed_sector(model, matrix) if model.has_scores else []),
+        _squares(model, values) if model.structured else _ridge(matrix[v, v].subs(responses[v, v], ridge**2), model),
+    ]
+
+
+def _ridge(entry: sp.Expr, model: Model) -> Step:
+    """T of ridge regression."""
+    c, v = model.square_curvature(), model.values.V
+    return Step(
+        "one token with sigma = 1 (ridge regression): dG/dw = -c/(1 + c V_v), and T is below one wherever V_v is a "
+        "solution",
+        entry,
+        ALPHA * (c * v / (1 + c * v)) ** 2,
+    )
+
+
+def _squares(model: Model, block: Block) -> Step:
+    """The prior's second variation, coordinate by coordinate."""
+    return Step(
+        "structured tokens: the square of the response is averaged over the coordinates, here two; it is minus the "
+        "derivative of tau",
+        squared_response(model, block),
+        squared_mean(model, block),
+    )
+
+
+def _mixed_sector(model: Model, matrix: sp.ImmutableMatrix) -> list[Step]:
+    """The symmetry of T."""
+    k, v = (model.blocks.index(b) for b in (model.scores, model.values))
+    words = "T_kv/tau_k' = T_vk/tau_v'" if model.structured else "T_kv/V_k^2 = T_vk/V_v^2"
+    return [
         Step(
-            "the mixed sector is symmetric: T_kv/V_k^2 = T_vk/V_v^2, so that three averages suffice",
-            matrix[k, v] / scores.V**2,
-            matrix[v, k] / values.V**2,
-        ),
-        Step(
-            "one token with sigma = 1 (ridge regression): dG/dw = -c/(1 + c V_v), and T is below one wherever V_v is a "
-            "solution",
-            matrix[v, v].subs(responses[v, v], ridge**2),
-            ALPHA * (c * values.V / (1 + c * values.V)) ** 2,
-        ),
+            f"the mixed sector is symmetric: {words}, so that three averages suffice",
+            matrix[k, v] / squared_response(model, model.scores),
+            matrix[v, k] / squared_response(model, model.values),
+        )
     ]

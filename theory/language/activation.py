@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import TypeAlias
 
 import sympy as sp
@@ -134,7 +135,10 @@ def activation(spec: ActivationLike, /, parameters: Mapping[str, float] | None =
 def _parsed_activation(text: str) -> sp.Expr:
     """Parse text that is not a registered name; a lone unknown word is most likely a misspelt name."""
     if text.isidentifier() and text not in ("x", "L", "pi"):
-        raise InputError("activation", text, f"a registered name ({', '.join(registered())}) or an expression in x")
+        near = get_close_matches(text.lower(), registered(), 1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        names = f"a registered name ({', '.join(registered())}) or an expression in x"
+        raise InputError("activation", text, names + meant)
     return _defined(text)
 
 

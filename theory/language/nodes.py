@@ -214,6 +214,13 @@ class ierfcx(sp.Function):
         return self.rewrite(sp.erfc)._eval_evalf(prec)
 
 
+class loss_prox(sp.Function):
+    """The u at which (u - U)^2/(2 tau) + loss(y, u) is least, of (y, U, tau); what the loss is, the model says."""
+
+    nargs = 3
+    is_real = True
+
+
 class held(sp.Function):
     """The value of its argument, constant to every derivative: a scale on which the whole does not depend."""
 

@@ -14,6 +14,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -23,6 +25,7 @@ from replicode.theory.errors import InputError, LanguageError
 from replicode.theory.language.functions import BY_NAME, nodes_that
 from replicode.theory.language.nodes import L, TokenSum, X
 from replicode.theory.language.writer import MAX_DIGITS, unparse
+from replicode.theory.registry import ACTIVATIONS
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 20
@@ -75,6 +78,15 @@ _POWERS = f"numbers up to {MAX_POWER} in size in an exponent, or a parameter"
 _ROOTS = f"exponents of numbers with two decimals, or fractions whose denominator divides {ROOTS}"
 _INSTEAD = dict.fromkeys("eE", "exp(1) for Euler's number, or ")
 _INSTEAD |= dict.fromkeys(("inf", "nan", "oo"), "finite numbers, or ")
+_ELSEWHERE = {
+    "max": "relu(x) for the larger of x and 0",
+    "ln": "log(x)",
+    "gelu": "x*(1 + erf(x/sqrt(2)))/2",
+    "silu": "x*sigmoid(x)",
+    "swish": "x*sigmoid(x)",
+    "logistic": "sigmoid(x)",
+    "arctan": "atan(x)",
+}
 _INTRICATE = ("this is too intricate for SymPy", "a simpler expression, or parameters for its constants")
 _ARGUMENTS = f"constants up to {MAX_ARGUMENT} in size as arguments of {', '.join(_BOUNDED)}"
 _REAL = "expressions that are real for real x: logarithms and roots of what can be positive"
@@ -82,6 +94,32 @@ ALLOWED = (
     "numbers, x (the token's own score), L (the number of tokens), pi, named parameters, + - * / **, "
     f"brackets, and {_CALLS} (sum and mean run over the tokens)"
 )
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a text may speak of: functions, names that stand for something, and what is said of both in messages.
+
+    Where it is `closed` there are no parameters: a name that stands for nothing is an error.
+    """
+
+    functions: Mapping[str, Callable[[sp.Expr], sp.Expr]]
+    constants: Mapping[str, sp.Expr]
+    calls: str
+    names: str
+    allowed: str
+    closed: bool = False
+
+    @staticmethod
+    def of(constants: Mapping[str, sp.Expr], told: str, **functions: Callable[[sp.Expr], sp.Expr]) -> Vocabulary:
+        """The functions of one argument, others beside them, and these names alone; `told` says what they are."""
+        known = {name: function.build for name, function in BY_NAME.items()} | functions
+        calls = f"the functions of one argument {', '.join(known)}"
+        allowed = f"numbers, {told}, pi, + - * / **, brackets, and {calls}"
+        return Vocabulary(known, {**constants, "pi": sp.pi}, calls, f"{told} or pi", allowed, closed=True)
+
+
+TOKEN_WORDS = Vocabulary(FUNCTIONS, CONSTANTS, _CALLS, _NAMES, ALLOWED)
 
 _TOKEN = re.compile(
     r"""(?P<blank>[ \t]+)
@@ -102,15 +140,24 @@ _HINTS = {
 }
 
 
-def parse(text: str, argument: str = "activation") -> sp.Expr:
+def parse(text: str, argument: str = "activation", words: Vocabulary = TOKEN_WORDS) -> sp.Expr:
     """The SymPy expression that `text` means; `argument` names it in error messages."""
     if not isinstance(text, str):
         raise InputError(argument, text, "text in the expression language")
     try:
         with _budget(MAX_STEPS):
-            return _settled(argument, text)
+            return _settled(argument, text, words)
     except (RecursionError, _Exhausted) as fault:
         raise LanguageError(argument, text, 0, *_INTRICATE) from fault
+
+
+def instead_of(name: str) -> str:
+    """What may have been meant by an unknown function: a registered activation, one known elsewhere, or a near name."""
+    if name in ACTIVATIONS:
+        return f"{name} alone, without an argument, which is {ACTIVATIONS[name].content}; or "
+    near = get_close_matches(name, FUNCTIONS, 1)
+    meant = _ELSEWHERE.get(name) or (near[0] if near else None)
+    return f"{meant}, if that is meant; or " if meant else ""
 
 
 def check_names(expr: sp.Expr, argument: str) -> None:
@@ -120,12 +167,12 @@ def check_names(expr: sp.Expr, argument: str) -> None:
             raise InputError(argument, symbol, f"{_NAMES}, as a real symbol of SymPy")
 
 
-def _settled(argument: str, text: str) -> sp.Expr:
+def _settled(argument: str, text: str, words: Vocabulary) -> sp.Expr:
     """Read until writing and reading again changes nothing: not every SymPy form is a fixed point of that."""
-    expr = _Reader(argument, text).read()
+    expr = _Reader(argument, text, words).read()
     for _ in range(4):
         try:
-            again = _Reader(argument, unparse(expr)).read()
+            again = _Reader(argument, unparse(expr), words).read()
         except LanguageError as fault:
             problem = f"once simplified, it is refused: {fault.problem}"
             raise LanguageError(argument, text, 0, problem, fault.allowed) from fault
@@ -168,8 +215,8 @@ def _budget(steps: int) -> Iterator[None]:
 class _Reader:
     """Reads one text; every refusal points at the column where the text goes wrong."""
 
-    def __init__(self, argument: str, text: str) -> None:
-        self.argument, self.text = argument, text
+    def __init__(self, argument: str, text: str, words: Vocabulary) -> None:
+        self.argument, self.text, self.words = argument, text, words
         self.start = len(text) - len(text.lstrip(" \t"))
         self.sound: set[sp.Basic] = set()
 
@@ -178,7 +225,7 @@ class _Reader:
         if len(self.text) > MAX_LENGTH:
             self.refuse(MAX_LENGTH, "the text is too long", f"at most {MAX_LENGTH} characters")
         if not self.text.strip(" \t"):
-            self.refuse(0, "there is no expression", ALLOWED)
+            self.refuse(0, "there is no expression", self.words.allowed)
         self.scan()
         tree = self.tree()
         self.measure(tree)
@@ -204,7 +251,7 @@ class _Reader:
                 case "malformed":
                     self.refuse(column, f"{word!r} is not a number", f"{_NUMBERS}, with * before a name")
                 case "other":
-                    hint = _HINTS.get(word, ALLOWED)
+                    hint = _HINTS.get(word, self.words.allowed)
                     self.refuse(column, f"{word!r} is not in the language", hint)
         if opened:
             self.refuse(opened[-1], "this bracket is never closed", "brackets in pairs")
@@ -229,11 +276,11 @@ class _Reader:
     def scan_name(self, column: int, word: str) -> None:
         """Refuse words that can be neither a name nor a function of the language."""
         if keyword.iskeyword(word):
-            self.refuse(column, f"{word!r} is a keyword of Python", _NAMES)
-        if word in RESERVED or _TAKEN_SHAPES.fullmatch(word):
-            self.refuse(column, f"the name {word!r} is taken", _INSTEAD.get(word, "") + _NAMES)
+            self.refuse(column, f"{word!r} is a keyword of Python", self.words.names)
+        if word not in self.words.constants and (word in RESERVED or _TAKEN_SHAPES.fullmatch(word)):
+            self.refuse(column, f"the name {word!r} is taken", _INSTEAD.get(word, "") + self.words.names)
         if len(word) > MAX_NAME or word.startswith("_") or "__" in word:
-            self.refuse(column, f"{word[:MAX_NAME]!r} cannot be a name", _NAMES)
+            self.refuse(column, f"{word[:MAX_NAME]!r} cannot be a name", self.words.names)
 
     def tree(self) -> ast.expr:
         """The syntax tree of the scanned text."""
@@ -246,7 +293,7 @@ class _Reader:
             problem = f"this is not an expression ({fault.msg})"
         except (MemoryError, RecursionError, ValueError):
             column, problem = self.start, "the expression is nested too deeply"
-        self.refuse(column, problem, ALLOWED)
+        self.refuse(column, problem, self.words.allowed)
 
     def measure(self, tree: ast.expr) -> None:
         """Bound the tree before anything recurses over it; a chain a + b + c or a*b*c is one level."""
@@ -296,13 +343,16 @@ class _Reader:
                 return sp.Mul(*[self.operand(op, right) for op, right in _chain(node)])
             case ast.BinOp(op=ast.Pow()):
                 return self.power(node)
-        self.refuse(node, f"{type(node).__name__.lower()} is not in the language", ALLOWED)
+        self.refuse(node, f"{type(node).__name__.lower()} is not in the language", self.words.allowed)
 
     def name(self, node: ast.Name) -> sp.Expr:
         """A constant, or a parameter."""
-        if node.id in FUNCTIONS:
+        if node.id in self.words.functions:
             self.refuse(node, f"{node.id!r} is a function without its argument", f"{node.id}(...)")
-        return CONSTANTS.get(node.id) or sp.Symbol(node.id, real=True)
+        known = self.words.constants.get(node.id)
+        if known is None and self.words.closed:
+            self.refuse(node, f"{node.id!r} means nothing here", self.words.allowed)
+        return sp.Symbol(node.id, real=True) if known is None else known
 
     def operand(self, op: ast.operator, node: ast.expr) -> sp.Expr:
         """What an operand of a chain adds, or multiplies by."""
@@ -318,8 +368,9 @@ class _Reader:
     def call(self, node: ast.Call) -> sp.Expr:
         """A function at its argument."""
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        if name not in FUNCTIONS:
-            self.refuse(node, f"unknown function {name!r}" if name else "this is not a function", _CALLS)
+        if name not in self.words.functions:
+            problem = f"unknown function {name!r}" if name else "this is not a function"
+            self.refuse(node, problem, instead_of(name) + self.words.calls)
         odd = [*node.keywords, *node.args[1:], *(a for a in node.args[:1] if isinstance(a, ast.Starred))]
         if odd or not node.args:
             self.refuse(odd[0] if odd else node, f"{name} takes one argument", f"{name}(...)")
@@ -332,7 +383,7 @@ class _Reader:
             self.check_base(node, arg, sp.S.Half)
         if name in BY_NAME and BY_NAME[name].exponential:
             self.check_exponential(node, arg)
-        return FUNCTIONS[name](arg)
+        return self.words.functions[name](arg)
 
     def power(self, node: ast.BinOp) -> sp.Expr:
         """base ** exponent."""

@@ -11,7 +11,7 @@ from replicode.theory.language.nodes import TokenSum
 
 MAX_DIGITS = 30
 
-_PRINTED = {f.node: name for name, f in BY_NAME.items() if f.node is not None} | {TokenSum: "sum"}
+_PRINTED = {f.node: name for name, f in BY_NAME.items() if f.node is not None} | {TokenSum: "sum", sp.sign: "sign"}
 
 
 def unparse(expr: sp.Expr) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import mpmath
@@ -21,6 +21,7 @@ from replicode.theory.errors import InputError
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.functions import nodes_that
 from replicode.theory.language.nodes import L, TokenSum
+from replicode.theory.language.writer import unparse
 from replicode.theory.numeric import Program, Undefined, random_scores, shown, zero_along
 
 _DIGITS = 40
@@ -31,6 +32,7 @@ _APPROACH = tuple(mpf(10) ** -k for k in (4, 7, 10, 13, 16))
 _RADII = tuple(mpf(r) for r in (30, 100, 300, 10**3, 10**4, 10**5, 10**6))
 _GAUSSIAN = mpf("1.995")
 _PARTLY_REAL = nodes_that(lambda f: f.domain != sp.S.Reals)
+_SMALL = sp.Rational(1, 100)
 _REAL = "an activation that is real and finite on R^L"
 _AVERAGES = "an activation whose Gaussian averages exist: log|sigma| grows more slowly than x**2"
 
@@ -53,16 +55,34 @@ def check_domain(act: Activation, tokens: int | None = None) -> None:
     every value that is tried.
     """
     lengths = _TOKENS if tokens is None else (tokens,)
-    faults = []
     with mpmath.workdps(_DIGITS):
-        for values in parameter_draws(act):
-            fault = next((f for count in lengths for f in _faults(act.expr, values, count)), None)
-            if fault is None:
-                return
-            faults.append((fault, values))
-    fault, values = faults[0]
+        found = _first_fault(act, lengths)
+        mended = found and _mended(act, lengths)
+    if found is None:
+        return
+    fault, values = found
     at = "".join(f", {s.name} = {float(v):g}" for s, v in values.items())
-    raise InputError("activation", act.text, f"{fault.allowed}; at scores {shown(fault.scores)}{at}: {fault.problem}")
+    instead = f"; accepted would be {mended}" if mended else ""
+    where = f"at scores {shown(fault.scores)}{at}: {fault.problem}"
+    raise InputError("activation", act.text, f"{fault.allowed}; {where}{instead}")
+
+
+def _first_fault(act: Activation, lengths: Sequence[int]) -> tuple[Fault, Mapping[sp.Symbol, float]] | None:
+    """The fault at the first parameters that are tried, if there is one at all of them."""
+    faults = []
+    for values in parameter_draws(act):
+        fault = next((f for count in lengths for f in _faults(act.expr, values, count)), None)
+        if fault is None:
+            return None
+        faults.append((fault, values))
+    return faults[0]
+
+
+def _mended(act: Activation, lengths: Sequence[int]) -> str | None:
+    """The activation with a small number added to the divisors that can vanish, if that is accepted."""
+    powers = [p for p in act.expr.atoms(sp.Pow) if p.exp.is_negative and not _stays_positive(p.base)]
+    mended = replace(act, expr=act.expr.xreplace({p: (p.base + _SMALL) ** p.exp for p in powers}))
+    return unparse(mended.expr) if powers and _first_fault(mended, lengths) is None else None
 
 
 def parameter_draws(act: Activation) -> Iterator[dict[sp.Symbol, float]]:

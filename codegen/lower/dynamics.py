@@ -1,0 +1,203 @@
+"""The level of training dynamics: the functions derived of a system, and the parts of the run-time that integrate.
+
+Averages: the pulls, spreads and the risk at given overlaps (runtime/dynamics_averages.py, on the nodes of
+runtime/dynamics_nodes.py). Update: the rates of the overlaps (runtime/dynamics_flow.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import sympy as sp
+
+from replicode.codegen.contract import declared
+from replicode.codegen.ir import (
+    IR_VERSION,
+    Function,
+    Kernel,
+    LengthIR,
+    Level,
+    Matrix,
+    ModuleIR,
+    Output,
+    Provenance,
+    Returned,
+    Unpacked,
+    Vector,
+)
+from replicode.codegen.link import parts_text
+from replicode.codegen.lower.equations import location_functions
+from replicode.codegen.lower.kernels import kernel_of, pullback_derivatives, stable_form
+from replicode.codegen.lower.module import EMITTER_VERSION, places
+from replicode.theory.derive.dynamics import (
+    DynamicsSystem,
+    GivenScores,
+    label_weights,
+    pulls_of,
+    spreads_of,
+    students,
+)
+from replicode.theory.errors import InputError
+from replicode.theory.language.nodes import X
+from replicode.theory.lengths import Lengths
+from replicode.theory.properties.kinks import piecewise
+
+PUBLIC = ("METADATA", "Trajectory", "right_hand_side", "solve")
+LEVEL = Level(
+    parts=(
+        *("kernel", "dynamics_kernel", "nodes", "linear", "inputs", "wording", "dynamics_nodes", "dynamics_averages"),
+        *("dynamics_flow", "dynamics_solver", "options", "script"),
+    ),
+    public=PUBLIC,
+    entries=(*PUBLIC, "SEQUENCES", "PARAMETERS", "ArgumentError", "OutOfReach", "Motion", "Descent", "__main__"),
+    legend="""
+Legend. Blocks: k (scores) and v (values). Overlaps: m of a block with its teacher, q its squared norm, and the cross
+ones k_vstar = k.v*/D, v_kstar = v.k*/D, k_v = k.v/D. Fields of a token: chi* and z*, its score and value under the
+teachers, chi and z, those under the students. Token 0 is the hidden one, the others are idle. sigma is the activation,
+f = sum_l sigma_l z_l the output, r = y - f the residual, G = -dloss/df. f_l is the slope of f in a student's field at
+token l, h_l a field there. pull = E[G sum_l f_l h_l], spread = E[G^2 sum_l f_l f'_l]. eta is a step size, lambda a
+weight decay, batch the number of sequences per step; time counts steps/D. mean_ and cov_ are given the scores.
+""",
+    derived="What is derived of this activation and task: arrays have the tokens along axis 0, the nodes along axis 1.",
+)
+_OVERLAP_NAMES = ("m_k", "q_k", "m_v", "q_v", "kv_star", "vk_star", "kv")
+
+
+def lower_dynamics(system: DynamicsSystem) -> ModuleIR:
+    """Everything that is emitted for a derived system."""
+    if system.lengths is None:
+        raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
+    lengths = tuple(_length(system, n, share) for n, share in _shares(system.lengths))
+    signature = _signature(system)
+    return ModuleIR(
+        level=LEVEL,
+        provenance=_provenance(system, lengths, signature),
+        parameters=system.activation.parameters,
+        constants=_constants(system, signature),
+        lengths=lengths,
+        moments=(),
+        functions=(*location_functions(system.location), *_functions(system)),
+        choices=_choices(system, lengths),
+    )
+
+
+def _shares(lengths: Lengths) -> list[tuple[int, float]]:
+    return list(zip(lengths.tokens, lengths.weights, strict=True))
+
+
+def _length(system: DynamicsSystem, tokens: int, share: float) -> LengthIR:
+    """The activation with its Jacobian at one number of tokens."""
+    fixed = system.lengths is not None and system.lengths.fixed is not None
+    suffix = "" if fixed else f"_{tokens}"
+    row_sum = Function(declared("row_sum"), (), (), None)
+    return LengthIR(tokens, share, suffix, 0, (attention_kernel(system, tokens),), None, row_sum)
+
+
+def attention_kernel(system: DynamicsSystem, tokens: int) -> Kernel:
+    """sigma and d sigma_l / d x_j: the second derivative of sum_l sigma_l w_l in x_j and w_l."""
+    act = system.activation if system.properties.smooth else piecewise(system.activation)
+    stable = stable_form(act, tokens)
+    found = pullback_derivatives(stable.form)
+    sums = stable.with_shifts(found.value_definitions)
+    definitions = (*sums, *found.gradient_definitions, *found.hessian_definitions)
+    transposed = found.hessian_xw
+    outers = tuple((right, left) for left, right in transposed.outers)
+    jacobian = type(transposed)(transposed.diagonal, outers)
+    outputs = [Output("sigmas", stable.form.f), Output("jacobian", jacobian)]
+    return kernel_of(stable, "attention", declared("attention").doc, (X,), (), definitions, outputs)
+
+
+def _functions(system: DynamicsSystem) -> tuple[Function, ...]:
+    """Laws given the scores, averages given the scores, and the rates."""
+    overlaps = Unpacked("overlaps", system.overlaps)
+    pulls, spreads = (tuple(found(system.model)) for found in (pulls_of, spreads_of))
+    named = (overlaps, Unpacked("pulls", pulls), Unpacked("spreads", spreads))
+    rates = Vector(tuple(system.rates.values()), tuple(f"d {o}/dt" for o in system.overlaps))
+    spherical = Vector(tuple(system.spherical.values()), tuple(f"d {o}/dt" for o in system.overlaps))
+    rows = tuple(tuple(system.mobility.row(i)) for i in range(system.mobility.rows))
+    return (
+        _given("hidden_given", system.hidden, overlaps),
+        _given("idle_given", system.idle, overlaps),
+        Function(declared("label_weights"), (), (), label_weights(system.model)),
+        Function(declared("pull_given"), (), (), system.pull),
+        Function(declared("spread_given"), (), (), system.spread),
+        Function(declared("risk_given"), (), (), system.risk),
+        Function(declared("overlap_rates"), named, (), rates),
+        Function(declared("spherical_rates"), named, (), spherical),
+        Function(declared("mobility"), (overlaps,), (), Matrix(rows, tuple(o.name for o in system.overlaps))),
+    )
+
+
+def _given(name: str, found: GivenScores, overlaps: Unpacked) -> Function:
+    law = found.law
+    rows = tuple(tuple(law.covariance.row(i)) for i in range(law.covariance.rows))
+    returned: Returned = (Vector(tuple(law.mean)), Matrix(rows), Matrix(found.loadings))
+    return Function(declared(name), (overlaps,), (), returned)
+
+
+def _choices(system: DynamicsSystem, lengths: tuple[LengthIR, ...]) -> dict[str, str]:
+    """The kernels of every length, and the nodes that the weight of the location needs."""
+    kind = system.location.kind
+    nodes = f"{kind}_nodes" if kind in ("gaussian", "own") else "coupled_nodes"
+    entries = [f"SequenceKernel({n.tokens}, {n.share!r}, attention{n.suffix})" for n in lengths]
+    return {"SEQUENCES": f"({', '.join(entries)},)", "score_nodes": nodes, "add_options": "descent_options"}
+
+
+def _constants(system: DynamicsSystem, signature: str) -> dict[str, object]:
+    parameters, model = system.activation.parameters, system.model
+    where = places(model)
+    metadata = {
+        "level": "dynamics",
+        "activation": system.activation.text,
+        "name": system.activation.name,
+        "task": system.task.text,
+        "tokens": system.lengths.fixed or str(system.lengths) if system.lengths else None,
+        "parameters": list(parameters),
+        "signature": signature,
+        "versions": {"emitter": EMITTER_VERSION, "ir": IR_VERSION, "sympy": sp.__version__},
+        "options": {"loss": str(model.loss), "penalty": str(model.penalty)},
+    }
+    return {
+        "METADATA": metadata,
+        "PARAMETERS": parameters,
+        "DEFAULTS": {name: float(value) for name, value in sorted(system.activation.values.items())},
+        "SHIFT_INVARIANT": bool(system.properties.shift_invariant),
+        "ELEMENTWISE": bool(system.properties.elementwise),
+        "LOCATION": system.location.kind,
+        "HARD_LIMIT": system.location.hard,
+        "ORDER_NAMES": where["ORDER_NAMES"],
+        "OVERLAP_NAMES": _OVERLAP_NAMES,
+    }
+
+
+def _signature(system: DynamicsSystem) -> str:
+    """Hash of the canonical expressions, the lengths, the model, versions and run-time source."""
+    parts = [
+        sp.srepr(system.activation.expr),
+        repr(sorted(system.activation.values.items())),
+        sp.srepr(system.task.log_weight),
+        repr(system.lengths),
+        system.model.key,
+        f"dynamics {IR_VERSION} {EMITTER_VERSION} {sp.__version__}",
+        parts_text(LEVEL.parts),
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _provenance(system: DynamicsSystem, lengths: tuple[LengthIR, ...], signature: str) -> Provenance:
+    names = ", ".join(b.name for b in students(system.model))
+    return Provenance(
+        title=f"Training dynamics of {system.activation.name} attention",
+        about={
+            "activation": system.activation.text,
+            "task": f"log-weight {system.task.text}",
+            "tokens": str(system.lengths),
+        },
+        signature=signature,
+        operations={f"{k.name}{n.suffix}": k.operations() for n in lengths for k in n.kernels},
+        equations={
+            f"One-pass SGD of {names}, time = steps/D": tuple(
+                f"{name} = {expr}" for name, expr in system.equations().items()
+            ),
+        },
+    )

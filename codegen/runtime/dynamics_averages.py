@@ -1,0 +1,181 @@
+"""The averages of the training dynamics: pulls, spreads and the risk at given overlaps, over all tokens at once.
+
+Given the scores of a sequence its other fields are Gaussian: the residual r and the slopes f_l of the output are
+combinations of them, whose conditional means and covariances go into what is derived by Isserlis' theorem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from replicode.codegen.runtime.dynamics_kernel import (
+    FIELDS,
+    SCORE,
+    SEQUENCES,
+    VALUE,
+    VALUE_STAR,
+    SequenceKernel,
+    hidden_given,
+    idle_given,
+    label_weights,
+    pull_given,
+    risk_given,
+    spread_given,
+)
+from replicode.codegen.runtime.dynamics_nodes import ScoreNodes, dimensions, score_nodes
+from replicode.codegen.runtime.kernel import Array
+from replicode.codegen.runtime.linear import weighted_sum
+
+LEAST_NODES = {0: 1, 1: 60, 2: 250, 3: 1500, 4: 6000}
+MANY = 2**14
+BLOCK = 8192
+LEAST_NORM = 1e-20
+PULLS, TOTAL = 8, 12
+
+
+class World(NamedTuple):
+    """What the averages depend on besides the overlaps: signal, noise and the activation's parameters."""
+
+    nu: float
+    noise: float
+    params: Array
+
+
+class Given(NamedTuple):
+    """The hidden and an idle token given their scores: means, loadings of the normals, covariances of the rest."""
+
+    hidden: tuple[Array, Array, Array]
+    idle: tuple[Array, Array, Array]
+
+    @staticmethod
+    def at(overlaps: Array, nu: float) -> Given:
+        """At overlaps whose scores have some variance, however small."""
+        kept = within(overlaps)
+        parts = [_with_rest(*found) for found in (hidden_given(kept, nu), idle_given(kept))]
+        return Given(parts[0], parts[1])
+
+    def covariances(self, tokens: int, one: int, two: int) -> Array:
+        """The covariance of two fields at every token, as a column."""
+        idle = np.full(tokens - 1, self.idle[2][one, two])
+        return np.asarray(np.r_[self.hidden[2][one, two], idle][:, None])
+
+    def means(self, nodes: ScoreNodes) -> Array:
+        """The conditional means of all fields: (4, L, n)."""
+        hidden = _means(*self.hidden[:2], [u[:1] for u in nodes.units])
+        idle = _means(*self.idle[:2], [u[1:] for u in nodes.idle])
+        return np.concatenate([hidden, idle], axis=1)
+
+
+def within(overlaps: Array) -> Array:
+    """The overlaps with a squared norm of k that is positive, and no less than its overlap with the teacher allows."""
+    kept = np.array(overlaps, dtype=float)
+    kept[1] = max(kept[1], kept[0] ** 2 * (1.0 + 1e-14), LEAST_NORM)
+    return kept
+
+
+def _with_rest(mean: Array, covariance: Array, loadings: Array) -> tuple[Array, Array, Array]:
+    return mean, loadings, covariance - np.einsum("gi,gj->ij", loadings, loadings)
+
+
+def _means(mean: Array, loadings: Array, units: list[Array]) -> Array:
+    total = np.empty((mean.size, *units[0].shape))
+    total[:] = mean[:, None, None]
+    for row, unit in zip(loadings, units, strict=True):
+        total += row[:, None, None] * unit
+    return total
+
+
+def least_count(tokens: int, nu: float) -> int:
+    """Nodes to begin with."""
+    return LEAST_NODES.get(dimensions(tokens, nu), MANY)
+
+
+def sequence_averages(overlaps: Array, world: World, kernel: SequenceKernel, count: int, seed: int) -> Array:
+    """Pulls, spreads and the risk of sequences of one length."""
+    given = Given.at(overlaps, world.nu)
+    nodes = score_nodes(kernel.tokens, world.nu, given.hidden[1], given.idle[1], count, seed)
+    return sum((_block_averages(given, part, world, kernel) for part in _blocks(nodes)), start=np.zeros(TOTAL))
+
+
+def _blocks(nodes: ScoreNodes) -> Iterator[ScoreNodes]:
+    """The nodes, a few thousand at a time, so that all that is computed of them stays in a cache."""
+    for begin in range(0, nodes.weights.size, BLOCK):
+        part = slice(begin, begin + BLOCK)
+        units, idle = (tuple(u[:, part] for u in group) for group in (nodes.units, nodes.idle))
+        yield ScoreNodes(units, idle, nodes.weights[part])
+
+
+def _block_averages(given: Given, nodes: ScoreNodes, world: World, kernel: SequenceKernel) -> Array:
+    tokens = kernel.tokens
+    means = given.means(nodes)
+    sigmas, jacobian = kernel.attention(means[SCORE], world.params)
+    of_label, own_noise = label_weights(world.noise)
+    value_variance = given.covariances(tokens, VALUE, VALUE)
+    weighted = sigmas * value_variance
+    with_r = [-sigmas * given.covariances(tokens, VALUE, field) for field in range(FIELDS)]
+    for field in range(FIELDS):
+        with_r[field][0] += of_label * given.hidden[2][VALUE_STAR, field]
+    mean_r = of_label * means[VALUE_STAR, 0] - (sigmas * means[VALUE]).sum(axis=0)
+    variance_r = own_noise**2 + of_label * with_r[VALUE_STAR][0] - (sigmas * with_r[VALUE]).sum(axis=0)
+    slopes = (
+        _Slopes(
+            np.einsum("ljn,ln->jn", jacobian, means[VALUE]),
+            np.einsum("ljn,ln->jn", jacobian, with_r[VALUE]),
+            np.einsum("jjn->jn", jacobian),
+            np.einsum("ljn,l->jn", jacobian * jacobian, value_variance[:, 0]),
+        ),
+        _Slopes(sigmas, 0.0 * weighted, None, 0.0 * weighted),
+    )
+    pulls = [
+        _pull(mean_r, s, means[field], with_r[field], given.covariances(tokens, VALUE, field))
+        for s in slopes
+        for field in range(FIELDS)
+    ]
+    k, v = slopes
+    spreads = [_spread(mean_r, variance_r, k, k, k.variance)]
+    spreads += [_spread(mean_r, variance_r, one, v, v.variance) for one in (k, v)]
+    return weighted_sum(np.array([*pulls, *spreads, risk_given(mean_r, variance_r)]), nodes.weights)
+
+
+class _Slopes(NamedTuple):
+    """The slopes of the output in a student's fields: means, covariances with r, rates in their own z, variances."""
+
+    mean: Array
+    with_r: Array
+    own: Array | None
+    variance: Array
+
+
+def _pull(mean_r: Array, slopes: _Slopes, mean: Array, with_r: Array, with_value: Array) -> Array:
+    """E[G f_l h_l] given the scores, over all tokens."""
+    own = 0.0 * mean if slopes.own is None else slopes.own * with_value
+    return np.asarray(pull_given(mean_r, slopes.mean, mean, slopes.with_r, with_r, own).sum(axis=0))
+
+
+def _spread(mean_r: Array, variance_r: Array, one: _Slopes, two: _Slopes, common: Array) -> Array:
+    """E[G^2 f_l f'_l] given the scores, over all tokens."""
+    found = spread_given(mean_r, one.mean, two.mean, variance_r, one.with_r, two.with_r, common)
+    return np.asarray(found.sum(axis=0))
+
+
+averages_of_length: Callable[[Array, World, SequenceKernel, int, int], Array] = sequence_averages
+
+
+class Averages(NamedTuple):
+    """Pulls and spreads in their orders, and the risk."""
+
+    pulls: Array
+    spreads: Array
+    risk: float
+
+
+def averages_at(overlaps: Array, world: World, level: int, seed: int = 1) -> Averages:
+    """The averages over all lengths, on nodes doubled `level` times."""
+    total = np.zeros(TOTAL)
+    for kernel in SEQUENCES:
+        count = least_count(kernel.tokens, world.nu) * 2**level
+        total += kernel.share * averages_of_length(overlaps, world, kernel, count, seed)
+    return Averages(total[:PULLS], total[PULLS:-1], float(total[-1]))

@@ -1,0 +1,252 @@
+"""A trajectory of the training dynamics with its error, what happens on the way, and what to distrust of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from replicode.codegen.runtime.dynamics_averages import World, averages_at
+from replicode.codegen.runtime.dynamics_flow import Descent, Motion, Path, integrated, named, tolerances
+from replicode.codegen.runtime.dynamics_kernel import OVERLAP_NAMES, SEQUENCES
+from replicode.codegen.runtime.dynamics_nodes import dimensions
+from replicode.codegen.runtime.inputs import (
+    LEAST,
+    MOST,
+    MOST_NOISE,
+    ArgumentError,
+    check_number,
+    check_signal,
+    parameter_values,
+)
+from replicode.codegen.runtime.kernel import Array
+from replicode.codegen.runtime.wording import told_apart
+
+SMALL_START = 0.01
+AIM, GOOD_ENOUGH = 1e-8, 1e-3
+MOST_LEVEL = {0: 0, 1: 7, 2: 9, 3: 8, 4: 6, 5: 4, 6: 4}
+AT_REST = 1e-6
+PILOT = 5
+
+
+class Trajectory(NamedTuple):
+    """Overlaps and test risk at evenly spaced times; `error` bounds the error of test_risk at all of them.
+
+    `errors` bounds those of the overlaps. `escape` is when the risk is half-way from its plateau, the best risk of a k
+    that knows nothing, to the end of the trajectory; `convergence` when all rates are small for good; either may be
+    None. `rates` are those at the end.
+    """
+
+    time: tuple[float, ...]
+    test_risk: tuple[float, ...]
+    order_parameters: dict[str, tuple[float, ...]]
+    plateau_risk: float
+    escape: float | None
+    convergence: float | None
+    diverged: bool
+    rates: dict[str, float]
+    error: float
+    errors: dict[str, float]
+    warnings: tuple[str, ...]
+
+
+def start_of(start: Mapping[str, float] | None) -> Array:
+    """The overlaps to begin with: those that are not given are 0, norms 0.01 or what their m needs."""
+    given = dict(start or {})
+    if unknown := sorted(set(given) - set(OVERLAP_NAMES)):
+        raise ArgumentError("start", ", ".join(unknown), f"only {', '.join(OVERLAP_NAMES)}")
+    for name, value in given.items():
+        check_number(f"start {name}", value, f"a number from {-MOST:g} to {MOST:g}", abs(value) <= MOST)
+    for block in "kv":
+        given.setdefault(f"q_{block}", max(SMALL_START, given.get(f"m_{block}", 0.0) ** 2))
+    overlaps = np.array([float(given.get(name, 0.0)) for name in OVERLAP_NAMES])
+    if least_norm(overlaps) < -1e-10 * max(1.0, float(np.abs(overlaps).max())):
+        shown = ", ".join(f"{n}={v:g}" for n, v in zip(OVERLAP_NAMES, overlaps))
+        raise ArgumentError("start", shown, "overlaps of two vectors with each other and with orthonormal teachers")
+    return overlaps
+
+
+def least_norm(overlaps: Array) -> float:
+    """The least eigenvalue of the products of both students, less what lies along the teachers."""
+    m_k, q_k, m_v, q_v, kv_star, vk_star, kv = overlaps
+    along = np.array([[m_k, kv_star], [vk_star, m_v]])
+    rest = np.array([[q_k, kv], [kv, q_v]]) - along @ along.T
+    return float(np.linalg.eigvalsh(rest)[0])
+
+
+def descent_of(
+    rate: float,
+    rate_v: float | None,
+    lambda_k: float,
+    lambda_v: float,
+    batch: float,
+    flow: bool,
+    spherical: bool,
+) -> Descent:
+    """The arguments of a descent, checked; without a rate of its own v has that of k, and 0 keeps it fixed."""
+    check_number("rate", rate, f"a number from {LEAST:g} to {MOST:g}", LEAST <= rate <= MOST)
+    of_v = rate if rate_v is None else rate_v
+    check_number("rate_v", of_v, f"0, which keeps v fixed, or a number up to {MOST:g}", 0 <= of_v <= MOST)
+    for name, value in (("lambda_k", lambda_k), ("lambda_v", lambda_v)):
+        check_number(name, value, f"a number from 0 to {MOST:g}", 0 <= value <= MOST)
+    check_number("batch", batch, f"a number of sequences from 1 to {MOST:g}", 1 <= batch <= MOST)
+    return Descent(float(rate), float(of_v), lambda_k, lambda_v, batch, bool(flow), bool(spherical))
+
+
+def world_of(nu: float, noise: float, parameters: Mapping[str, float]) -> World:
+    """Signal, noise and parameters, checked."""
+    check_signal(nu)
+    heard = noise == 0 or LEAST <= noise <= MOST_NOISE
+    check_number("noise", noise, f"0, or a number from {LEAST:g} to {MOST_NOISE:g}", heard)
+    return World(float(nu), float(noise), parameter_values(parameters))
+
+
+def solve(
+    nu: float,
+    noise: float = 0.0,
+    *,
+    rate: float,
+    time: float,
+    start: Mapping[str, float] | None = None,
+    rate_v: float | None = None,
+    lambda_k: float = 0.0,
+    lambda_v: float = 0.0,
+    batch: float = 1.0,
+    flow: bool = False,
+    spherical: bool = False,
+    points: int = 101,
+    tol: float | None = None,
+    **parameters: float,
+) -> Trajectory:
+    """The overlaps from a start to a time = steps/D, under SGD or, with `flow`, in the limit of small steps.
+
+    Of the flow rates are the speeds of k and v, and the step size is no part of it. `tol` is the error asked for on
+    the test risk. Nodes are doubled until two runs, the second with a finer integrator, agree to it.
+    """
+    descent = descent_of(rate, rate_v, lambda_k, lambda_v, batch, flow, spherical)
+    world, begin = world_of(nu, noise, parameters), start_of(start)
+    check_number("time", time, f"a number from {LEAST:g} to {MOST:g}", LEAST <= time <= MOST)
+    check_number("points", points, "a whole number from 2 to 100000", 2 <= points <= 100000 and points == int(points))
+    aim, worst = (AIM, GOOD_ENOUGH) if tol is None else (tol, tol)
+    check_number("tol", aim, "a number from 1e-10 to 1", 1e-10 <= aim <= 1)
+    times = np.linspace(0.0, float(time), int(points))
+    return _told(*_converged(descent, world, begin, times, aim), world, worst, times)
+
+
+class _Run(NamedTuple):
+    motion: Motion
+    path: Path
+    risks: Array
+
+
+def _run(motion: Motion, begin: Array, times: Array, tolerance: float) -> _Run:
+    path = integrated(motion, begin, times, tolerance)
+    return _Run(motion, path, np.array([motion.risk(o) for o in path.overlaps.T]))
+
+
+def _converged(descent: Descent, world: World, begin: Array, times: Array, aim: float) -> tuple[_Run, float, Array]:
+    """The finer of two runs that agree, and by how much they differ in risk and overlaps."""
+    coarse, fine = tolerances(world.nu)
+    level = _first_level(descent, world, begin, times, aim)
+    before = _run(Motion(descent, world, level), begin, times, coarse)
+    while True:
+        now = _run(Motion(descent, world, level + 1), begin, times, fine)
+        shared = min(before.path.times.size, now.path.times.size)
+        apart = np.abs(before.path.overlaps[:, :shared] - now.path.overlaps[:, :shared]).max(axis=1)
+        gap = float(np.abs(before.risks[:shared] - now.risks[:shared]).max())
+        if gap <= 0.5 * aim or level >= most_level(world.nu):
+            return now, 2.0 * gap + 1e-12, 2.0 * apart + 1e-12
+        before, level = now, level + 1
+
+
+def most_level(nu: float) -> int:
+    """The most doublings of nodes that are affordable."""
+    return min(MOST_LEVEL.get(dimensions(kernel.tokens, nu), 2) for kernel in SEQUENCES)
+
+
+def _first_level(descent: Descent, world: World, begin: Array, times: Array, aim: float) -> int:
+    """The least level at which the rates on a rough trajectory no longer move by what would be seen."""
+    rough = integrated(Motion(descent, world, 0), begin, times, 1e-4)
+    chosen = rough.overlaps[:, :: max(1, rough.overlaps.shape[1] // PILOT)].T
+    level, most = 0, most_level(world.nu)
+    # The averages scale with the overlaps; what matters is the change of the path over its whole length.
+    scale = float(times[-1]) * max(descent.eta_k, descent.eta_v)
+    for overlaps in chosen:
+        while level < most:
+            one, two = (Motion(descent, world, lv).rates(overlaps, s) for lv, s in ((level, 1), (level + 1, 2)))
+            if np.abs(one - two).max() * min(scale, 10.0) <= aim * (1.0 + np.abs(one).max()):
+                break
+            level += 1
+    return level
+
+
+def _told(run: _Run, error: float, errors: Array, world: World, worst: float, times: Array) -> Trajectory:
+    path, final = run.path, run.path.overlaps[:, -1]
+    rates = run.motion.rates(final)
+    plateau = plateau_risk(world)
+    doubts = []
+    if path.diverged or not path.finished:
+        doubts.append(f"the overlaps diverge: the trajectory ends at time {path.times[-1]:.6g} of {times[-1]:.6g}")
+    if not error <= worst:
+        doubts.append("the error {} is above {}".format(*told_apart(error, worst)))
+    return Trajectory(
+        time=tuple(path.times.tolist()),
+        test_risk=tuple(run.risks.tolist()),
+        order_parameters={n: tuple(o) for n, o in zip(OVERLAP_NAMES, path.overlaps.tolist(), strict=True)},
+        plateau_risk=plateau,
+        escape=_escape(path.times, run.risks, plateau),
+        convergence=_convergence(run),
+        diverged=path.diverged,
+        rates=named(rates),
+        error=error,
+        errors=named(errors),
+        warnings=tuple(doubts),
+    )
+
+
+def plateau_risk(world: World) -> float:
+    """The risk of the best v where k is zero: every token then has the same attention."""
+    motion = Motion(Descent(1.0, 1.0, flow=True), world, 0)
+    zero = np.zeros(len(OVERLAP_NAMES))
+    pull = averages_at(zero, world, 0).pulls[5]  # of v along v* at v = 0, which is A
+    unit = np.array([motion.risk(np.r_[0.0, 0.0, 0.0, q, np.zeros(3)]) for q in (0.0, 1.0)])
+    square = unit[1] - unit[0]
+    return float(unit[0] - pull * pull / square) if square > 0.0 else float(unit[0])
+
+
+def _escape(times: Array, risks: Array, plateau: float) -> float | None:
+    """When the risk comes half-way from the plateau to its end, between the two times around it."""
+    if not (len(risks) and risks[-1] < plateau):
+        return None
+    half = 0.5 * (plateau + risks[-1])
+    last = np.flatnonzero(risks > half)
+    if not last.size:
+        return 0.0
+    i = int(last[-1])
+    share = (risks[i] - half) / (risks[i] - risks[i + 1])
+    return float(times[i] + share * (times[i + 1] - times[i]))
+
+
+def _convergence(run: _Run) -> float | None:
+    """From when on no rate is above AT_REST of the descent's speed."""
+    d = run.motion.descent
+    speed = AT_REST * max(d.eta_k, d.eta_v)
+    moving = [float(np.abs(run.motion.rates(o)).max()) > speed for o in run.path.overlaps.T]
+    if run.path.diverged or moving[-1]:
+        return None
+    last = max((i for i, m in enumerate(moving) if m), default=-1)
+    return float(run.path.times[last + 1])
+
+
+def right_hand_side(
+    overlaps: Mapping[str, float], nu: float, noise: float = 0.0, **options: Any
+) -> tuple[dict[str, float], Array]:
+    """The rates of all seven overlaps by name, and their Jacobian; options are those of `solve`, and `level`."""
+    level = int(options.pop("level", 4))
+    known = {"rate_v": None, "lambda_k": 0.0, "lambda_v": 0.0, "batch": 1.0, "flow": False, "spherical": False}
+    how = {name: options.pop(name, value) for name, value in known.items()}
+    descent = descent_of(options.pop("rate", 1.0), **how)
+    motion = Motion(descent, world_of(nu, noise, options), min(level, most_level(nu)))
+    at = start_of(overlaps)
+    return named(motion.rates(at)), motion.jacobian(at)

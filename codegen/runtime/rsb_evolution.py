@@ -1,0 +1,243 @@
+"""The saddle-point equations of one step as a map, and its fixed points at a given y and at equilibrium.
+
+A `Step` averages on the layouts of one grid, which stay where they are while it is iterated: on a fixed grid the map is
+smooth, so that Newton's method applies. The unknowns are m, log(q0 - m^2), log(q1 - q0) and log V of every block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from replicode.codegen.runtime.kernel import ORDER_NAMES, Array
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.rsb_channel import (
+    Layout,
+    TiltedAverages,
+    TiltedResponse,
+    layout_at,
+    tilted_averages,
+    tilted_response,
+)
+from replicode.codegen.runtime.rsb_grid import Grid
+from replicode.codegen.runtime.rsb_kernel import (
+    STEP_NAMES,
+    step_conjugates,
+    step_free_energy,
+    step_slope,
+    step_update,
+)
+
+TOGETHER = 1e-4  # q1 - q0 relative to q1 from which on there is one state
+LEAST_NOISE = 1e-12
+STEP_DAMPING = 0.7
+ROUGHLY, MOST_STEPS = 3e-3, 80
+DIFFERENCE = 1e-2
+LARGEST_MOVE, LARGEST_FALL, LARGEST_CHORD = 0.5, 3.0, 0.2
+COUNTED = 10.0  # the complexity beside the residuals of the unknowns
+CHORDS = 12
+PARTS = (1.0, 0.4, 0.15)
+SPLITS = tuple(tuple(STEP_NAMES.index(f"{n}_{b}") for n in ("m", "q0", "q1", "V")) for b in ("k", "v"))
+
+
+class Penalised(NamedTuple):
+    """Samples per dimension and the strengths of the penalties."""
+
+    alpha: float
+    lambda_k: float
+    lambda_v: float
+
+
+class Evaluated(NamedTuple):
+    """Averages, conjugates, updated order parameters, free energy and df/dy at order parameters and y."""
+
+    order: Array
+    y: float
+    averages: TiltedAverages
+    conjugates: Array
+    updated: Array
+    free_energy: float
+    slope: float
+
+    @property
+    def complexity(self) -> float:
+        """The logarithm of the number of states per dimension."""
+        return self.y**2 * self.slope
+
+    @property
+    def energy(self) -> float:
+        """The energy of a state."""
+        return self.free_energy + self.y * self.slope
+
+
+def outer_order(order: Array) -> Array:
+    """The vector of the replica-symmetric functions, with q0 in the place of q."""
+    places = [STEP_NAMES.index(name.replace("q_", "q0_")) for name in ORDER_NAMES]
+    return np.asarray(order[places])
+
+
+def noise_of(order: Array) -> tuple[float, float]:
+    """q1 - q0 of scores and of values."""
+    (_, k0, k1, _), (_, v0, v1, _) = SPLITS
+    return max(float(order[k1] - order[k0]), LEAST_NOISE), max(float(order[v1] - order[v0]), LEAST_NOISE)
+
+
+def one_state(order: Array) -> bool:
+    """Whether q1 and q0 are the same, so that replica symmetry is back."""
+    return all(order[q1] - order[q0] <= TOGETHER * order[q1] for _, q0, q1, _ in SPLITS)
+
+
+def to_free(order: Array) -> Array:
+    """Unknowns that may have any value."""
+    free = np.empty(len(order))
+    for m, q0, q1, v in SPLITS:
+        free[m] = order[m]
+        free[q0] = np.log(max(order[q0] - order[m] ** 2, LEAST_NOISE))
+        free[q1] = np.log(max(order[q1] - order[q0], LEAST_NOISE))
+        free[v] = np.log(order[v])
+    return free
+
+
+def from_free(free: Array) -> Array:
+    """The order parameters of unknowns."""
+    order = np.empty(len(free))
+    for m, q0, q1, v in SPLITS:
+        order[m] = free[m]
+        order[q0] = free[m] ** 2 + np.exp(free[q0])
+        order[q1] = order[q0] + np.exp(free[q1])
+        order[v] = np.exp(free[v])
+    return order
+
+
+class Step:
+    """The map at one problem, on layouts for the order parameters that it was last adapted to."""
+
+    def __init__(self, problem: Penalised, settings: Sequence[Setting], grid: Grid) -> None:
+        self.problem, self.settings, self.grid = problem, settings, grid
+        self.layouts: list[Layout] = []
+        self.evaluations = 0
+
+    def adapt(self, order: Array) -> Step:
+        """Lay the grids anew."""
+        outer, noise = outer_order(order), noise_of(order)
+        self.layouts = [layout_at(outer, noise, self.grid, s) for s in self.settings]
+        return self
+
+    def at(self, order: Array, y: float) -> Evaluated:
+        """One evaluation of everything."""
+        self.evaluations += 1
+        outer, noise = outer_order(order), noise_of(order)
+        found = [tilted_averages(outer, noise, y, la, s) for la, s in zip(self.layouts, self.settings, strict=True)]
+        averages = _mixed(found, self.settings)
+        alpha, lambda_k, lambda_v = self.problem
+        conjugates = step_conjugates(y, alpha, averages.rates, averages.squares)
+        physics = alpha, lambda_k, lambda_v
+        return Evaluated(
+            order=order,
+            y=y,
+            averages=averages,
+            conjugates=conjugates,
+            updated=step_update(conjugates, y, lambda_k, lambda_v),
+            free_energy=float(step_free_energy(order, conjugates, y, *physics, averages.envelope)),
+            slope=float(step_slope(order, conjugates, y, *physics, averages.envelope, averages.tilted)),
+        )
+
+    def response(self, order: Array, y: float) -> TiltedResponse:
+        """Squared responses, averaged over the lengths."""
+        outer, noise = outer_order(order), noise_of(order)
+        pairs = zip(self.layouts, self.settings, strict=True)
+        found = [tilted_response(outer, noise, y, layout, s) for layout, s in pairs]
+        shares = np.array([s.kernel.share for s in self.settings])
+        parts = [np.tensordot(shares, [getattr(r, f) for r in found], 1) for f in TiltedResponse._fields]
+        return TiltedResponse(parts[0], parts[1], float(parts[2]))
+
+
+def _mixed(found: Sequence[TiltedAverages], settings: Sequence[Setting]) -> TiltedAverages:
+    """Averages over the lengths."""
+    shares = np.array([s.kernel.share for s in settings])
+    parts = [np.tensordot(shares, [getattr(a, f) for a in found], 1) for f in TiltedAverages._fields]
+    return TiltedAverages(parts[0], parts[1], *(float(p) for p in parts[2:]))
+
+
+def residual_of(now: Evaluated) -> Array:
+    """How far the unknowns move in one step of the map."""
+    return np.asarray(to_free(now.updated) - to_free(now.order))
+
+
+def shares(order: Array) -> Array:
+    """What a relative change of each unknown is of its order parameter: of q1 - q0 it is small where that is."""
+    found = np.ones(len(order))
+    for _, q0, q1, _ in SPLITS:
+        found[q1] = max((order[q1] - order[q0]) / order[q1], TOGETHER)
+    return found
+
+
+def settled(step: Step, order: Array, y: float, tol: float = ROUGHLY) -> Evaluated:
+    """The damped map, the grid laid anew each time, until what it moves is of the size of the grid's own error."""
+    for _ in range(MOST_STEPS):
+        now = step.adapt(order).at(order, y)
+        moved = residual_of(now)
+        if not np.isfinite(moved).all() or one_state(now.updated):
+            break
+        if np.abs(moved).max() < tol:
+            break
+        least = np.full(moved.shape, -LARGEST_MOVE)
+        least[[q1 for _, _, q1, _ in SPLITS]] = -LARGEST_FALL  # states that merge do so quickly
+        order = from_free(to_free(order) + STEP_DAMPING * np.clip(moved, least, LARGEST_MOVE))
+    return now
+
+
+class Chord:
+    """Newton's method with a Jacobian that is kept; with `equilibrium` y is an unknown and the complexity vanishes."""
+
+    def __init__(self, step: Step, now: Evaluated, equilibrium: bool) -> None:
+        self.equilibrium = equilibrium
+        self.scale = np.r_[shares(now.order), COUNTED] if equilibrium else shares(now.order)
+        base, point = self.residual(now), self.unknowns(now)
+        columns = []
+        for i in range(point.size):
+            moved = point.copy()
+            moved[i] += DIFFERENCE
+            columns.append((self.residual(self.evaluate(step, moved, now.y)) - base) / DIFFERENCE)
+        self.jacobian = np.array(columns).T
+
+    def unknowns(self, now: Evaluated) -> Array:
+        """All unknowns."""
+        free = to_free(now.order)
+        return np.r_[free, np.log(now.y)] if self.equilibrium else free
+
+    def residual(self, now: Evaluated) -> Array:
+        """What is to vanish, in its effect on the order parameters."""
+        moved = residual_of(now)
+        return self.scale * (np.r_[moved, now.complexity] if self.equilibrium else moved)
+
+    def evaluate(self, step: Step, point: Array, y: float) -> Evaluated:
+        """Everything at these unknowns."""
+        if self.equilibrium:
+            return step.at(from_free(point[:-1]), float(np.exp(point[-1])))
+        return step.at(from_free(point), y)
+
+    def solve(self, step: Step, now: Evaluated, tol: float) -> tuple[Evaluated, float]:
+        """Steps until the residual is below `tol` or falls no more; and the last residual."""
+        size = float(np.abs(self.residual(now)).max())
+        for _ in range(CHORDS):
+            if not size > tol:
+                break
+            move = -np.linalg.lstsq(self.jacobian, self.residual(now), rcond=1e-10)[0]
+            move *= min(1.0, LARGEST_CHORD / max(float(np.abs(move).max()), 1e-300))
+            there, found = self._shortened(step, now, move, size)
+            if not found < size:
+                break
+            now, size = there, found
+        return now, size
+
+    def _shortened(self, step: Step, now: Evaluated, move: Array, size: float) -> tuple[Evaluated, float]:
+        """After the move, or a part of it that makes the residual fall."""
+        for part in PARTS:
+            there = self.evaluate(step, self.unknowns(now) + part * move, now.y)
+            found = float(np.abs(self.residual(there)).max())
+            if found < size:
+                break
+        return there, found

@@ -1,0 +1,334 @@
+"""The solver at one step of breaking: the equilibrium of states, its error by finer grids, and its own stability."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from replicode.codegen.runtime.fields import dimensions
+from replicode.codegen.runtime.inputs import (
+    ArgumentError,
+    OutOfReach,
+    check_number,
+    check_setting,
+    parameter_values,
+    unknowns,
+)
+from replicode.codegen.runtime.kernel import ORDER_NAMES, Array, noise_risk
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.location import location_dimensions
+from replicode.codegen.runtime.population import _population_risk, informed_overlaps, settings_of
+from replicode.codegen.runtime.rsb_evolution import (
+    SPLITS,
+    Chord,
+    Evaluated,
+    Penalised,
+    Step,
+    from_free,
+    one_state,
+    residual_of,
+    settled,
+    to_free,
+)
+from replicode.codegen.runtime.rsb_grid import Grid
+from replicode.codegen.runtime.rsb_kernel import STEP_CONJUGATES, STEP_NAMES, step_stability
+
+LEVELS = (Grid(4.8, 1.2, 48, 6e4), Grid(5.3, 1.7, 88, 2e5), Grid(5.6, 2.3, 140, 6e5))
+QUICK_LEVELS = (Grid(4.6, 1.0, 36, 2.5e4), Grid(4.8, 1.2, 48, 5e4), Grid(5.0, 1.4, 60, 1e5))
+FOUR_LEVELS = (Grid(4.0, 1.0, 48, 2e4), Grid(4.3, 1.0, 48, 5e4), Grid(4.5, 1.2, 48, 1.2e5))
+GRID_SAFETY, GRID_GAIN = 2.0, 3.0  # two grids may agree by chance: a step gains no more than this factor
+MOST_COORDINATES = 4
+OPENED = 0.3  # share of q that a start has as q1 - q0
+SEARCHED = (1.0, 0.4)
+STEPS_IN_Y, GROWTH = 24, 1.35
+SMALL_COMPLEXITY = 3e-4
+SETTLED, BALANCED, CONVERGED = 3e-6, 1e-4, 1e-3
+NEARLY, NEWTONS = 0.02, 5
+MERGED, MERGING = 1e-5, 60
+STATES_STABLE, STATES_JUMP = 1.0, 0.05
+MOST_LOST = 1e-4
+REPORTED_STEP = (*STEP_NAMES, "y", "test_risk", "train_loss", "energy", "free_energy", "complexity")
+
+
+class Solution(NamedTuple):
+    """The equilibrium of states at one step of breaking; `error` bounds the absolute error of test_risk.
+
+    Where one step gives nothing new, q1 and q0 are the same, there is one state, and y is not a number. `stability` has
+    the spectral radii of the smooth de Almeida-Thouless matrices within a state and between states, and what the jumps
+    of the prox weigh; `stable` is the verdict against a further step.
+    """
+
+    test_risk: float
+    excess_risk: float
+    train_loss: float
+    energy: float
+    free_energy: float
+    order_parameters: dict[str, float]
+    conjugates: dict[str, float]
+    y: float
+    complexity: float
+    broken: bool
+    stable: bool
+    stability: dict[str, float]
+    converged: bool
+    residual: float
+    error: float
+    errors: dict[str, float]
+    method: str
+    warnings: tuple[str, ...]
+
+
+class _Task(NamedTuple):
+    """A problem with its settings and its grids."""
+
+    problem: Penalised
+    settings: tuple[Setting, ...]
+    levels: tuple[Grid, ...] = LEVELS
+
+    def step(self, level: int) -> Step:
+        """The map on the grid of a level."""
+        return Step(self.problem, self.settings, self.levels[level])
+
+
+def solve(
+    alpha: float,
+    nu: float,
+    noise: float = 0.0,
+    lambda_k: float = 1.0,
+    lambda_v: float = 1.0,
+    *,
+    init: str = "informed",
+    tol: float | None = None,
+    start: Mapping[str, float] | None = None,
+    quick: bool = False,
+    **parameters: float,
+) -> Solution:
+    """The states at equilibrium, where df/dy = 0; `start` has the order parameters of replica symmetry.
+
+    Without it the start is that of `init`, informed or random. `tol` is the error of test_risk that needs no warning;
+    `quick` takes coarser grids, and a few seconds.
+    """
+    task = _task(alpha, nu, noise, lambda_k, lambda_v, parameters)
+    task = task._replace(levels=QUICK_LEVELS) if quick and task.levels is LEVELS else task
+    if init not in ("informed", "random"):
+        raise ArgumentError("init", init, "'informed' or 'random'")
+    if tol is not None:
+        check_number("tol", tol, "a finite number above 0, or None", tol > 0)
+    with np.errstate(all="ignore"):
+        begin = _opened(unknowns(start, ORDER_NAMES)) if start else _start(init, task)
+        found, broken = _found(begin, task)
+        return _solution(_refined(found, broken, task), broken, task, tol)
+
+
+def _task(
+    alpha: float, nu: float, noise: float, lambda_k: float, lambda_v: float, parameters: Mapping[str, float]
+) -> _Task:
+    check_setting(alpha, nu, noise, lambda_k, lambda_v)
+    settings = settings_of(nu, noise, parameter_values(parameters))
+    for setting in settings:
+        if location_dimensions(setting):
+            raise OutOfReach("one step of replica symmetry breaking has no grid for a task whose chi* is sampled")
+        count = sum(dimensions(setting))
+        if count > MOST_COORDINATES:
+            raise OutOfReach(
+                f"one step of replica symmetry breaking at {setting.tokens} tokens depends on {count} coordinates of "
+                f"this activation, and grids are at hand for {MOST_COORDINATES}"
+            )
+    levels = LEVELS if max(sum(dimensions(s)) for s in settings) < MOST_COORDINATES else FOUR_LEVELS
+    return _Task(Penalised(float(alpha), float(lambda_k), float(lambda_v)), settings, levels)
+
+
+def _opened(order: Array) -> Array:
+    """Order parameters of replica symmetry with a share of q as q1 - q0."""
+    found = dict(zip(ORDER_NAMES, map(float, order), strict=True))
+    opened = np.empty(len(STEP_NAMES))
+    for (m, q0, q1, v), block in zip(SPLITS, ("k", "v"), strict=True):
+        opened[m], opened[v], opened[q1] = found[f"m_{block}"], found[f"V_{block}"], found[f"q_{block}"]
+        opened[q0] = opened[q1] - OPENED * (opened[q1] - opened[m] ** 2)
+    return opened
+
+
+def _start(init: str, task: _Task) -> Array:
+    """Order parameters to start from, as those of the replica-symmetric solver, opened."""
+    m_k, q_k, m_v, q_v = (0.02, 0.3, 0.02, 0.3)
+    if init == "informed":
+        m_k, q_k, m_v, q_v = informed_overlaps(task.settings[0].nu, task.settings[0].params)
+    fit = task.problem.alpha / (1.0 + task.problem.alpha)
+    v_k, v_v = (1.0 / (p + 0.3 * fit + 1e-3) for p in (task.problem.lambda_k, task.problem.lambda_v))
+    named = {"m_k": m_k, "q_k": 1.5 * q_k, "V_k": v_k, "m_v": m_v, "q_v": 1.5 * q_v, "V_v": v_v}
+    return _opened(np.array([named[name] for name in ORDER_NAMES]))
+
+
+def _found(begin: Array, task: _Task) -> tuple[Evaluated, bool]:
+    """The equilibrium on the coarsest grid, and whether there is more than one state."""
+    step = task.step(0)
+    scale = 1.0 / max(abs(step.adapt(begin).at(begin, 1.0).free_energy), 1e-3)
+    for factor in SEARCHED:
+        now = settled(step, begin, factor * scale, NEARLY)
+        if not one_state(now.updated) and np.isfinite(residual_of(now)).all():
+            return _balanced(step, now), True
+    return _merged(step, begin, scale), False
+
+
+def _balanced(step: Step, now: Evaluated) -> Evaluated:
+    """The states whose complexity vanishes: by Newton's method, or else step by step in y, as it falls with y."""
+    here = step.adapt(now.order).at(now.order, now.y)
+    here, _ = Chord(step, here, False).solve(step, here, NEARLY * BALANCED)
+    for _ in range(NEWTONS):
+        here = step.adapt(here.order).at(here.order, here.y)
+        here, size = Chord(step, here, True).solve(step, here, SETTLED)
+        if size < BALANCED:
+            return here
+        if one_state(here.order) or not np.isfinite(size):
+            break
+    return _followed_to_balance(step, now)
+
+
+def _followed_to_balance(step: Step, now: Evaluated) -> Evaluated:
+    """Follow the states in y, by secants, to where their complexity vanishes."""
+    last: Evaluated | None = None
+    now = settled(step, now.order, now.y)
+    for _ in range(STEPS_IN_Y):
+        if abs(now.complexity) < SMALL_COMPLEXITY:
+            break
+        y = now.y * (GROWTH if now.complexity > 0.0 else 1.0 / GROWTH)
+        if last is not None and last.complexity != now.complexity:
+            secant = now.y - now.complexity * (now.y - last.y) / (now.complexity - last.complexity)
+            y = float(np.clip(secant, now.y / GROWTH, now.y * GROWTH))
+        there = settled(step, now.order, y)
+        if one_state(there.updated) or not np.isfinite(residual_of(there)).all():
+            break
+        now, last = there, now
+    return now
+
+
+def _merged(step: Step, order: Array, y: float) -> Evaluated:
+    """One state: the map with q1 = q0, of which only the sum of noise and outer variance matters."""
+    step.adapt(_together(order))
+    for _ in range(MERGING):
+        now = step.at(_together(order), y)
+        moved = to_free(_together(now.updated)) - to_free(now.order)
+        if not np.abs(moved).max() > MERGED:
+            break
+        order = from_free(to_free(now.order) + moved)
+    return now._replace(updated=_together(now.updated))
+
+
+def _together(order: Array) -> Array:
+    """The same with q0 = q1."""
+    merged = order.copy()
+    for _, q0, q1, _ in SPLITS:
+        merged[q0] = merged[q1]
+    return merged
+
+
+class _Levels(NamedTuple):
+    """The solutions on all grids, the last residual, and the map on the finest."""
+
+    found: tuple[Evaluated, ...]
+    residual: float
+    step: Step
+
+
+def _refined(now: Evaluated, broken: bool, task: _Task) -> _Levels:
+    """The same solution on finer grids, by Newton's method with the Jacobian of the coarsest."""
+    step = task.step(0).adapt(now.order)
+    chord = Chord(step, step.at(now.order, now.y), True) if broken else None
+    found, size = [], np.inf
+    for level in range(len(task.levels)):
+        step = task.step(level).adapt(now.order)
+        if chord is None:
+            now = _merged(step, now.order, now.y)
+            size = float(np.abs(residual_of(now)).max())
+        else:
+            now, size, chord = _by_chord(chord, step, now)
+        found.append(now)
+    return _Levels(tuple(found), size, step)
+
+
+def _by_chord(chord: Chord, step: Step, now: Evaluated) -> tuple[Evaluated, float, Chord]:
+    """The solution on this grid, with a new Jacobian where the kept one does not get there."""
+    now, size = chord.solve(step, step.at(now.order, now.y), SETTLED)
+    if not size > BALANCED:
+        return now, size, chord
+    chord = Chord(step, now, True)
+    now, size = chord.solve(step, now, SETTLED)
+    return now, size, chord
+
+
+def _reported(now: Evaluated, task: _Task) -> Array:
+    """Everything that has an error, in the order of REPORTED_STEP."""
+    risk, _ = _population_risk(_state_overlaps(now.order), task.settings, 1e-9)
+    return np.array([*now.order, now.y, risk, now.averages.train_loss, now.energy, now.free_energy, now.complexity])
+
+
+def _state_overlaps(order: Array) -> Array:
+    """m and q1 of scores and of values, which the test risk depends on."""
+    return np.array([order[place] for m, _, q1, _ in SPLITS for place in (m, q1)])
+
+
+def _solution(levels: _Levels, broken: bool, task: _Task, tol: float | None) -> Solution:
+    """The Solution on the finest grid, with errors by what the grids before it change."""
+    now = levels.found[-1]
+    rows = [_reported(e, task) for e in levels.found]
+    fall, last = np.abs(rows[-2] - rows[-3]) / GRID_GAIN, np.abs(rows[-1] - rows[-2])
+    bounds = GRID_SAFETY * np.maximum(fall, last) + (now.averages.lost + levels.residual) * np.abs(rows[-1])
+    values, errors = (dict(zip(REPORTED_STEP, map(float, r), strict=True)) for r in (rows[-1], bounds))
+    converged = bool(levels.residual < CONVERGED and np.isfinite(rows[-1]).all())
+    if not broken:
+        values["y"], errors["y"], values["complexity"] = np.nan, np.nan, 0.0
+    stability = _stability(levels.step, now, task)
+    stable = stability["within"] < STATES_STABLE and stability["between"] < STATES_STABLE
+    stable = bool(converged and stable and stability["jumps"] < STATES_JUMP)
+    return Solution(
+        test_risk=values["test_risk"],
+        excess_risk=values["test_risk"] - noise_risk(task.settings[0].noise),
+        train_loss=values["train_loss"],
+        energy=values["energy"],
+        free_energy=values["free_energy"],
+        order_parameters=dict(zip(STEP_NAMES, map(float, now.order), strict=True)),
+        conjugates=dict(zip(STEP_CONJUGATES, map(float, now.conjugates), strict=True)),
+        y=values["y"],
+        complexity=values["complexity"],
+        broken=broken,
+        stable=stable,
+        stability=stability,
+        converged=converged,
+        residual=levels.residual,
+        error=errors["test_risk"],
+        errors=errors,
+        method=_method(levels.step),
+        warnings=tuple(_doubts(now, converged, stable, stability, errors["test_risk"], tol)),
+    )
+
+
+def _method(step: Step) -> str:
+    sizes = [" x ".join(str(len(a.points)) for a in layout.axes) for layout in step.layouts]
+    return f"envelopes on a grid of {', '.join(sizes)} points, Gaussian convolutions"
+
+
+def _stability(step: Step, now: Evaluated, task: _Task) -> dict[str, float]:
+    """Spectral radii within and between states; the jumps by what they add to 1/V_k = lambda_k + Vh_k."""
+    found = step.response(now.order, now.y)
+    matrices = step_stability(now.order, now.y, task.problem.alpha, found.within, found.between)
+    within, between = (float(np.abs(np.linalg.eigvals(t)).max()) if np.isfinite(t).all() else np.inf for t in matrices)
+    smooth = task.problem.alpha * found.trace
+    jumps = abs(now.conjugates[STEP_CONJUGATES.index("Vh_k")] - smooth) * now.order[STEP_NAMES.index("V_k")]
+    return {"within": within, "between": between, "jumps": float(jumps)}
+
+
+def _doubts(
+    now: Evaluated, converged: bool, stable: bool, stability: Mapping[str, float], error: float, tol: float | None
+) -> list[str]:
+    """All warnings."""
+    told = [] if converged else ["one step: not converged"]
+    if now.averages.lost > MOST_LOST:
+        told.append(f"one step: a share {now.averages.lost:.1e} of the weight is outside of the grid")
+    if tol is not None and not error <= tol:
+        told.append(f"one step: the error {error:.1e} is above the {tol:.1e} asked for")
+    if converged and not stable:
+        parts = ", ".join(f"{name} {value:.3g}" for name, value in stability.items())
+        told.append(f"one step: not the last word, a further step would change it ({parts})")
+    return told

@@ -1,0 +1,186 @@
+"""The states at other energies than that of equilibrium, and the free energy with its gradient at any point.
+
+The complexity as a function of the energy is followed in y, from the equilibrium down to the threshold, where it is
+largest: below that y the branch is not physical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from replicode.codegen.runtime.inputs import check_number, check_signal, parameter_values, unknowns
+from replicode.codegen.runtime.kernel import ORDER_NAMES, Array
+from replicode.codegen.runtime.population import _population_risk, settings_of
+from replicode.codegen.runtime.rsb_evolution import Chord, Evaluated, Step, one_state, settled
+from replicode.codegen.runtime.rsb_grid import Grid
+from replicode.codegen.runtime.rsb_kernel import (
+    STEP_CONJUGATES,
+    STEP_NAMES,
+    step_free_energy,
+    step_gradient,
+    step_slope,
+)
+from replicode.codegen.runtime.rsb_solver import SETTLED, _found, _opened, _start, _state_overlaps, _Task, _task
+
+FOLLOWED = 16
+SHRINK = 0.88
+CURVE_LEVEL = 1
+
+
+class States(NamedTuple):
+    """The states that a value of y selects; `threshold` marks those of the largest complexity."""
+
+    y: float
+    energy: float
+    complexity: float
+    free_energy: float
+    test_risk: float
+    train_loss: float
+    order_parameters: dict[str, float]
+    threshold: bool
+
+
+def states(
+    alpha: float,
+    nu: float,
+    noise: float = 0.0,
+    lambda_k: float = 1.0,
+    lambda_v: float = 1.0,
+    *,
+    start: Mapping[str, float] | None = None,
+    count: int = FOLLOWED,
+    **parameters: float,
+) -> tuple[States, ...]:
+    """The states from the equilibrium to just beyond the threshold; none where there is one state only."""
+    task = _task(alpha, nu, noise, lambda_k, lambda_v, parameters)
+    check_number("count", count, "a whole number from 2", count >= 2)
+    with np.errstate(all="ignore"):
+        begin = _opened(unknowns(start, ORDER_NAMES)) if start else _start("informed", task)
+        now, broken = _found(begin, task)
+        followed = _followed(now, count, task) if broken else []
+    most = int(np.argmax([e.complexity for e in followed])) if followed else 0
+    return tuple(_selected(e, task, i == most) for i, e in enumerate(followed))
+
+
+def _followed(now: Evaluated, count: int, task: _Task) -> list[Evaluated]:
+    """Along falling y while the complexity grows, and one beyond its largest value."""
+    step = task.step(CURVE_LEVEL).adapt(now.order)
+    chord = Chord(step, step.at(now.order, now.y), True)
+    now, _ = chord.solve(step, step.at(now.order, now.y), SETTLED)
+    found = [now]
+    for _ in range(count - 1):
+        rough = settled(task.step(0), found[-1].order, found[-1].y * SHRINK)
+        if one_state(rough.updated):
+            break
+        there = _at_fixed_y(task, rough)
+        found.append(there)
+        if there.complexity < found[-2].complexity:
+            break
+    return found
+
+
+def _at_fixed_y(task: _Task, rough: Evaluated) -> Evaluated:
+    """The states of one y on the curve's grid."""
+    coarse, fine = (task.step(level).adapt(rough.order) for level in (0, CURVE_LEVEL))
+    chord = Chord(coarse, coarse.at(rough.order, rough.y), False)
+    return chord.solve(fine, fine.at(rough.order, rough.y), 10.0 * SETTLED)[0]
+
+
+def _selected(now: Evaluated, task: _Task, threshold: bool) -> States:
+    risk, _ = _population_risk(_state_overlaps(now.order), task.settings, 1e-9)
+    return States(
+        y=now.y,
+        energy=now.energy,
+        complexity=now.complexity,
+        free_energy=now.free_energy,
+        test_risk=risk,
+        train_loss=now.averages.train_loss,
+        order_parameters=dict(zip(STEP_NAMES, map(float, now.order), strict=True)),
+        threshold=threshold,
+    )
+
+
+class _Point(NamedTuple):
+    """A point that need not be a solution, with everything there."""
+
+    now: Evaluated
+    conjugates: Array
+    task: _Task
+
+
+def _point(
+    points: tuple[Mapping[str, float], Mapping[str, float]],
+    y: float,
+    physics: tuple[float, float, float, float, float],
+    grid: tuple[float, float, int, float],
+    parameters: Mapping[str, float],
+) -> _Point:
+    order, conjugates = unknowns(points[0], STEP_NAMES), unknowns(points[1], STEP_CONJUGATES)
+    check_number("y", y, "a finite number above 0", y > 0)
+    named = dict(zip(STEP_NAMES, order, strict=True))
+    for b in ("k", "v"):
+        m, q0, q1, v = (float(named[f"{n}_{b}"]) for n in ("m", "q0", "q1", "V"))
+        check_number(f"q0_{b}", q0, f"a finite number above m_{b}^2 = {m * m:.6g}", q0 > m * m)
+        check_number(f"q1_{b}", q1, f"a finite number of at least q0_{b} = {q0:.6g}", q1 >= q0)
+        check_number(f"V_{b}", v, "a finite number above 0", v > 0)
+    task = _task(*physics, parameters)
+    step = Step(task.problem, task.settings, Grid(*grid)).adapt(order)
+    with np.errstate(all="ignore"):
+        return _Point(step.at(order, y), conjugates, task)
+
+
+FINE = (5.6, 2.3, 140, 6e5)
+
+
+def free_energy(
+    order_parameters: Mapping[str, float],
+    conjugates: Mapping[str, float],
+    y: float,
+    alpha: float,
+    nu: float,
+    noise: float,
+    lambda_k: float,
+    lambda_v: float,
+    *,
+    grid: tuple[float, float, int, float] = FINE,
+    **parameters: float,
+) -> float:
+    """The free energy of one step at any point, E[F] integrated numerically."""
+    physics = (alpha, nu, noise, lambda_k, lambda_v)
+    found = _point((order_parameters, conjugates), y, physics, grid, parameters)
+    envelope = found.now.averages.envelope
+    return float(step_free_energy(found.now.order, found.conjugates, y, alpha, lambda_k, lambda_v, envelope))
+
+
+def residual(
+    order_parameters: Mapping[str, float],
+    conjugates: Mapping[str, float],
+    y: float,
+    alpha: float,
+    nu: float,
+    noise: float,
+    lambda_k: float,
+    lambda_v: float,
+    *,
+    grid: tuple[float, float, int, float] = FINE,
+    **parameters: float,
+) -> Array:
+    """The gradient of the free energy in the order parameters (m, q0, q1, V by block), the conjugates, and y."""
+    physics = (alpha, nu, noise, lambda_k, lambda_v)
+    found = _point((order_parameters, conjugates), y, physics, grid, parameters)
+    now, conj = found.now, found.conjugates
+    at = (now.order, conj, y, alpha, lambda_k, lambda_v)
+    slopes = step_gradient(*at, now.averages.rates, now.averages.squares)
+    return np.asarray(np.r_[slopes, step_slope(*at, now.averages.envelope, now.averages.tilted)])
+
+
+def population_risk(
+    m_k: float, q_k: float, m_v: float, q_v: float, nu: float, noise: float = 0.0, **parameters: float
+) -> float:
+    """E (y - f)^2 of an estimator with these overlaps, cross overlaps zero."""
+    check_number("q_k", q_k, "a finite number above 0", q_k > 0)
+    check_signal(nu)
+    return _population_risk(np.array([m_k, q_k, m_v, q_v]), settings_of(nu, noise, parameter_values(parameters)))[0]

@@ -1,0 +1,117 @@
+"""One step of breaking, numerically: differences of the free energy, and points whose states are known."""
+
+import numpy as np
+import pytest
+from generated import module_of, step_module_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+POINT = {"alpha": 3.0, "nu": 0.5, "noise": 0.3, "lambda_k": 0.02, "lambda_v": 0.02}
+# On the grids that a solve without `quick` takes, each within the errors it stated.
+STATES = {
+    "test_risk": 1.3224,
+    "energy": 0.161380,
+    "m_k": 0.56868,
+    "q0_k": 3.068,
+    "q1_k": 4.2027,
+    "V_k": 8.668,
+    "q1_v": 1.92695,
+    "V_v": 1.24485,
+    "y": 5.848,
+}
+SHARES = st.floats(0.15, 0.6)
+GRID = (5.2, 1.6, 80, 8e4)
+
+
+@st.composite
+def points(draw):
+    """Order parameters, conjugates and y of any size, not a solution."""
+    order, conjugates = {}, {}
+    for b in ("k", "v"):
+        m = draw(st.floats(-0.6, 0.9))
+        q0 = m * m + draw(st.floats(0.3, 2.0))
+        values = (m, q0, q0 * (1.0 + draw(SHARES)), draw(st.floats(0.4, 4.0)))
+        order |= dict(zip((f"m_{b}", f"q0_{b}", f"q1_{b}", f"V_{b}"), values, strict=True))
+        qh0 = draw(st.floats(0.01, 0.2))
+        values = (draw(st.floats(-0.5, 0.5)), qh0, qh0 + draw(st.floats(0.01, 0.1)), draw(st.floats(0.5, 2.0)))
+        conjugates |= dict(zip((f"mh_{b}", f"qh0_{b}", f"qh1_{b}", f"Vh_{b}"), values, strict=True))
+    return order, conjugates, draw(st.floats(0.5, 4.0))
+
+
+@pytest.mark.parametrize("activation, tokens", [("softmax", 2), ("linear", 1)])
+@given(point=points())
+@settings(max_examples=2, deadline=None)
+def test_differences_of_the_free_energy_are_the_equations(activation, tokens, point):
+    module = step_module_of(activation, tokens=tokens)
+    order, conjugates, y = point
+    physics = (1.7, 0.8, 0.3, 0.2, 0.1)
+    slopes = module.residual(order, conjugates, y, *physics, grid=GRID)
+    task = module._task(*physics, {})
+    at, conj = np.array(list(order.values())), np.array(list(conjugates.values()))
+    step = module.Step(task.problem, task.settings, module.Grid(*GRID)).adapt(at)
+
+    def free(at, conj, y, envelope):
+        return module.step_free_energy(at, conj, y, *(physics[i] for i in (0, 3, 4)), envelope)
+
+    def moved(i, h):
+        here = at.copy()
+        here[i] += h
+        return free(here, conj, y, step.at(here, y).averages.envelope)
+
+    for i, theta in enumerate(order):
+        h = 0.02 * max(abs(at[i]), 0.3)
+        h = min(h, 0.1 * (order["q1_" + theta[-1]] - order["q0_" + theta[-1]])) if theta[0] == "q" else h
+        difference = (moved(i, h) - moved(i, -h)) / (2.0 * h)
+        assert slopes[i] == pytest.approx(difference, abs=3e-3 * (1.0 + abs(difference))), theta
+    envelope = step.at(at, y).averages.envelope
+    for i, name in enumerate(conjugates):
+        ends = [free(at, conj + h * np.eye(8)[i], y, envelope) for h in (1e-6, -1e-6)]
+        assert slopes[8 + i] == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-6), name
+    ends = [free(at, conj, y + h, step.at(at, y + h).averages.envelope) for h in (0.02, -0.02)]
+    assert slopes[16] == pytest.approx((ends[0] - ends[1]) / 0.04, abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def states():
+    return step_module_of("softmax").solve(**POINT, quick=True)
+
+
+def test_states_where_replica_symmetry_fails(states):
+    assert states.converged and states.broken and not states.stable
+    found = {**states.order_parameters, "y": states.y, "test_risk": states.test_risk, "energy": states.energy}
+    for name, known in STATES.items():
+        assert abs(found[name] - known) < states.errors[name] + 1e-3 * abs(known), name
+        assert abs(found[name] / known - 1.0) < 0.01, name
+
+
+def test_the_energy_of_a_state_is_loss_and_penalties(states):
+    norms = states.order_parameters["q1_k"] + states.order_parameters["q1_v"]
+    expected = POINT["alpha"] * states.train_loss + POINT["lambda_k"] * norms / 2.0
+    assert states.energy == pytest.approx(expected, abs=2e-5)
+    assert abs(states.complexity) < 1e-5 and states.free_energy == pytest.approx(states.energy, abs=1e-5)
+
+
+def test_breaking_raises_the_free_energy(states):
+    symmetric = module_of("softmax").solve(**POINT, tol=1e-3)
+    assert states.free_energy > symmetric.energy + 1e-2
+    assert states.order_parameters["V_k"] < symmetric.order_parameters["V_k"]
+
+
+@pytest.mark.parametrize("lambda_", [1.0, 0.3])
+def test_one_state_where_replica_symmetry_is_stable(lambda_):
+    at = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": lambda_, "lambda_v": lambda_}
+    symmetric = module_of("softmax").solve(**at, tol=1e-4)
+    found = step_module_of("softmax").solve(**at, start=symmetric.order_parameters, quick=True)
+    assert symmetric.rs_stable and found.stable and not found.broken and np.isnan(found.y)
+    assert abs(found.test_risk - symmetric.test_risk) <= found.error + symmetric.error
+    for name in ("m_k", "V_k", "m_v", "V_v"):
+        gap = abs(found.order_parameters[name] - symmetric.order_parameters[name])
+        assert gap <= found.errors[name] + symmetric.errors[name], name
+    assert found.order_parameters["q0_k"] == found.order_parameters["q1_k"]
+    assert found.stability["within"] == pytest.approx(symmetric.replicon, abs=0.02)
+
+
+def test_what_has_no_grid_is_refused():
+    module = step_module_of("softmax", tokens=3)
+    with pytest.raises(module.OutOfReach, match="coordinates"):
+        module.solve(**POINT)
