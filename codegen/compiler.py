@@ -3,7 +3,9 @@
 | stage | takes | gives |
 | --- | --- | --- |
 | theory.derive.saddle.derive | activation, task, tokens | SaddleSystem: all equations |
-| theory.bayes.derive_bayes | task, tokens | BayesSystem: all equations of the Bayes-optimal level |
+| theory.derive.bayes.derive_bayes | task, tokens | BayesSystem: all equations of the Bayes-optimal level |
+| theory.derive.population.derive_population | activation, task, tokens | PopulationSystem: the risk of infinite data |
+| theory.derive.dynamics.derive_dynamics | activation, task, tokens | DynamicsSystem: all equations of one-pass SGD |
 | theory.derive.rsb.derive_step | SaddleSystem | StepSystem: all equations at one step of replica symmetry breaking |
 | lower.lowered | a derived system | ModuleIR: every function with its inputs, equations and outputs, and the choices |
 | link.linked | derived definitions, choices | Linked: these and the parts of runtime/ that the entry points reach |

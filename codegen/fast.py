@@ -29,6 +29,8 @@ def c_source(system: SaddleSystem) -> str:
         raise InputError("backend", "fast", "numpy: one number of tokens is compiled at a time")
     if not system.properties.smooth:
         raise InputError("backend", "fast", "numpy for this activation: the prox at its kinks is not compiled")
+    if not system.model.has_scores or system.values.steps or system.label.weighted:
+        raise InputError("backend", "fast", "numpy here: attention with a square loss on Gaussian labels is compiled")
     return c_module(lower_module(system))
 
 

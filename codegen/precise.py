@@ -164,7 +164,7 @@ class PreciseSystem:
             equations.moment_functions(system, self.moments)[1],
             *equations.saddle_maps(system),
             equations.population_functions(population_risk(system.task, system.model), False)[0],
-            equations.row_sum(system, self.tokens),
+            equations.row_sum(system, self.tokens, system.balance),
         ]
         return {f.name: mpmath_function(f) for f in functions}
 
@@ -601,6 +601,10 @@ def check_dimension(module: ModuleType, parameters: Mapping[str, Any]) -> int:
     """The dimension of the prox-free integral, refused where it is too large for lattices of many digits."""
     if hasattr(module, "kink_points"):
         raise Refusal("digits: more than 12 are computed for smooth activations only, and this one has kinks")
+    if "V_k" not in module.ORDER_NAMES or hasattr(module, "loss_terms"):
+        raise Refusal(
+            "digits: more than 12 are computed for attention trained with a square loss on Gaussian labels only"
+        )
     if module.LOCATION != "gaussian" or len(module.KERNELS) > 1:
         raise Refusal(
             "digits: more than 12 are computed for one length and a weight that leaves the scores Gaussian only"

@@ -26,19 +26,12 @@ _HOMES = {
     "Solution": "replicode.results",
     "generate": "replicode.codegen.compiler",
     "figure": "replicode.figures",
+    "validate_embeddings": "replicode.verbs.embeddings",
     **{
         verb: f"replicode.verbs.{verb}"
         for verb in (
-            "derive",
-            "check",
-            "population",
-            "bayes",
-            "solve",
-            "optimal",
-            "curve",
-            "branch",
-            "sweep",
-            "validate",
+            *("derive", "check", "population", "bayes", "solve", "optimal", "curve", "branch", "sweep", "validate"),
+            *("landscape", "dynamics"),
         )
     },
 }
@@ -62,6 +55,9 @@ if _TYPE_CHECKING:
     from replicode.verbs.check import check as check
     from replicode.verbs.curve import curve as curve
     from replicode.verbs.derive import derive as derive
+    from replicode.verbs.dynamics import dynamics as dynamics
+    from replicode.verbs.embeddings import validate_embeddings as validate_embeddings
+    from replicode.verbs.landscape import landscape as landscape
     from replicode.verbs.optimal import optimal as optimal
     from replicode.verbs.population import population as population
     from replicode.verbs.solve import solve as solve

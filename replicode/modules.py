@@ -65,6 +65,29 @@ def bayes_module(task: str | Task, tokens: Tokens, model: Model | None = None) -
     return _loaded(cached("bayes_module", (task_content(task), repr(law), *model_content(model)), build)["source"])
 
 
+def dynamics_module(
+    act: ActivationLike, task: str | Task, tokens: Tokens, given: Mapping[str, float], model: Model | None = None
+) -> tuple[ModuleType, dict[str, float]]:
+    """The generated module of the training dynamics, and the values of the activation's parameters."""
+    law = lengths(tokens)
+
+    def build() -> dict[str, Any]:
+        from replicode.codegen.compiler import generate
+        from replicode.theory.derive.dynamics import derive_dynamics
+        from replicode.theory.language.activation import activation
+
+        made = activation(act)
+        known = {p: float(v) for p, v in {**made.defaults, **made.values}.items()}
+        check_parameters(made.parameters, {**known, **given})
+        source = generate(derive_dynamics(made, task, law, model)).source
+        return {"made_for": f"dynamics of {made.text}, {law} tokens", "source": source, "settled": known}
+
+    payload = cached("dynamics_module", _key(act, task, law, model), build)
+    module, values = _loaded(payload["source"]), {**payload["settled"], **given}
+    check_parameters(module.PARAMETERS, values)
+    return module, values
+
+
 def step_module(
     act: ActivationLike,
     task: str | Task,

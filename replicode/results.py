@@ -199,6 +199,27 @@ class Report(Result):
 
 
 @dataclass(frozen=True, repr=False)
+class LandscapeReport(Result):
+    """Minima of the training objective against the theories: RS, and equilibrium and threshold of one step.
+
+    `families` are the kinds of starts, `lowest` is over the lowest minimum of every data set, `overlaps` are those of
+    pairs of minima on the same data.
+    """
+
+    headline = ("dim", "starts", "seeds")
+
+    theory: Mapping[str, Any]
+    families: Mapping[str, Mapping[str, Any]]
+    lowest: Mapping[str, Any]
+    overlaps: Mapping[str, Mapping[str, Any]]
+    failures: int
+    dim: int
+    starts: int
+    seeds: int
+    figure: str | None
+
+
+@dataclass(frozen=True, repr=False)
 class CheckResult(Result, Mapping[str, Any]):
     """What `check` found, by name, and as a mapping of the same names."""
 

@@ -89,7 +89,7 @@ def token_spectrum(
             raise InputError("teacher", told, "nothing: the spectrum has the teacher's weights in its columns")
         told = "given with the spectrum"
     else:
-        table = np.column_stack([table[:, 0], _weights(table[:, 0], told)])
+        table = np.column_stack([table[:, 0], teacher_weights(table[:, 0], told)])
     _checked(table)
     table = table[:, [0, 1, -1]]
     weights = None if penalty is None else np.asarray(penalty, dtype=float)
@@ -177,7 +177,7 @@ def _columns(name: str, array: np.ndarray[Any, Any], most: int) -> np.ndarray[An
     return table
 
 
-def _weights(s: np.ndarray[Any, Any], teacher: str) -> np.ndarray[Any, Any]:
+def teacher_weights(s: np.ndarray[Any, Any], teacher: str) -> np.ndarray[Any, Any]:
     """t_i = s_i k*_i^2/D up to a factor, in one column or in two."""
     if teacher == "isotropic":
         return s[:, None]

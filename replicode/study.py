@@ -11,6 +11,7 @@ from replicode.modules import module_for
 from replicode.sweeps.export import as_csv, columns
 from replicode.theory.errors import InputError
 from replicode.theory.limits import given_parameters
+from replicode.validation.ledger import Ledger
 
 QUICK: dict[str, Any] = {"dim": 120, "seeds": 8, "digits": 3}
 QUICK_NUS, QUICK_LAMBDAS = (0.5, 2.0), (0.02, 0.2, 2.0)
@@ -36,6 +37,8 @@ def run(
     checked_folder(folder)
     given = given_parameters(arguments.pop("parameters", None), {})
     module, _ = module_for(activation, arguments["task"], arguments["tokens"], given=given)
+    with Ledger(folder / "study.sqlite") as ledger:
+        ledger.take_over(folder / "trained.jsonl")
     try:
         rows = scan(
             activation,

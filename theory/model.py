@@ -199,6 +199,10 @@ class Model:
         """The same problem where the activation is a constant: regression on the values."""
         return replace(self, blocks=tuple(b for b in self.blocks if b.role != "score"))
 
+    def with_scores(self) -> Model:
+        """The same problem with a block of scores, which need not be seen."""
+        return self if self.has_scores else replace(self, blocks=(DEFAULT_MODEL.scores, *self.blocks))
+
     @cached_property
     def scores(self) -> Block:
         """The block whose field the activation sees."""

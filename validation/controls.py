@@ -22,13 +22,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import sympy as sp
 
-from replicode.codegen.population import CHECK, FINE, averager
+from replicode.codegen.population import averager
+from replicode.codegen.runtime.optimum import CHECK, FINE
 from replicode.codegen.threads import one_thread
 from replicode.theory.language.activation import activation
 from replicode.theory.language.task import task
-from replicode.theory.model import DEFAULT_MODEL
+from replicode.theory.model import DEFAULT_MODEL, STRUCTURED_MODEL
 from replicode.validation.attention import TokenMap, fields, objective
 from replicode.validation.learning import learning
 from replicode.validation.sampling import Array, Dataset
@@ -114,14 +114,14 @@ def controls_of(attention: GeneratedAttention) -> Controls | None:
     """The control variates of a generated activation around its population optimum, to which training is near.
 
     None where the risks of the aligned estimators are not known to ACCURACY, by far the smallest error in sight, and
-    for any problem but the default one, on which they were tried.
+    for any problem but the default one, on which they were tried, its tokens isotropic or whitened.
     """
     module = attention.module
-    if attention.model != DEFAULT_MODEL or not attention.has_scores:
+    if attention.model not in (DEFAULT_MODEL, STRUCTURED_MODEL) or not attention.has_scores:
         return None
     act, setting = activation(module.METADATA["activation"]), task(module.METADATA["task"])
     averages, _ = averager(act, setting, attention.nu, attention.lengths)
-    values = {sp.Symbol(name, real=True): float(p) for name, p in zip(module.PARAMETERS, attention.params, strict=True)}
+    values = dict(zip(module.PARAMETERS, map(float, attention.params), strict=True))
 
     def risk(a: float, b: float, fineness: float = FINE) -> float:
         return float(module.risk_on_manifold(b, b * b, attention.noise, *averages(a, 0.0, values, fineness)))

@@ -105,6 +105,15 @@ class Ledger:
         found = self.get(key)
         return self.put(key, build()) if found is None else found
 
+    def take_over(self, lines: Path) -> None:
+        """The rows that an older version kept in a file of JSON lines, where this ledger does not have their keys."""
+        with suppress(OSError), self._told():
+            found = _older(lines.read_text(encoding="utf-8", errors="replace"))
+            rows = [(key, "", DONE, json.dumps(payload), 0.0) for key, payload in found.items()]
+            self._rows.execute("BEGIN")
+            self._rows.executemany("INSERT OR IGNORE INTO rows VALUES (?, ?, ?, ?, ?)", rows)
+            self._rows.execute("COMMIT")
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """A LedgerError where another process, or another object of this one, is inside this block for the same file.
@@ -162,6 +171,16 @@ class Ledger:
 
 def _text(key: Key) -> str:
     return key if isinstance(key, str) else json.dumps(key, sort_keys=True)
+
+
+def _older(text: str) -> dict[str, Any]:
+    """Payloads by key of JSON lines: the last line of a key counts, a torn line does not."""
+    found = {}
+    for line in text.splitlines():
+        with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            entry = json.loads(line)
+            found[entry.pop("key")] = entry.get("payload", entry)  # the oldest have no payload of their own
+    return found
 
 
 def training_source() -> str:

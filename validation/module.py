@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -57,6 +57,8 @@ class GeneratedAttention:
 
     def risk(self, overlaps: Overlaps) -> float:
         """The exact test risk of an estimator with these overlaps."""
+        if not self.has_scores:  # keys that nothing sees: any will do
+            overlaps = replace(overlaps, m_k=0.0, q_k=1.0, k_vstar=0.0, k_v=0.0)
         names = (*self.model.overlaps, *self.model.cross_overlaps)
         values = np.array([getattr(overlaps, s.name) for s in names])
         named = dict(zip(self.module.PARAMETERS, self.params, strict=True))

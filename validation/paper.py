@@ -95,7 +95,10 @@ def _module(activation: str, task: str, tokens: int) -> ModuleType:
 
 def _ledger(folder: Path) -> Ledger:
     folder.mkdir(parents=True, exist_ok=True)
-    return Ledger(folder / "paper.sqlite")
+    ledger = Ledger(folder / "paper.sqlite")
+    for lines in ("theory.jsonl", "trained.jsonl"):
+        ledger.take_over(folder / lines)
+    return ledger
 
 
 def solved(points: Iterable[Point], folder: Path) -> dict[str, dict[str, Any]]:

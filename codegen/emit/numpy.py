@@ -45,6 +45,7 @@ from replicode.theory.tokens import OuterProducts
 
 WIDTH = 120
 EXPANSION = "expansion"
+LENGTH_KERNELS = ("sigma", "pullback", "loss", "gradient", "hessian", "expansion", "curvatures")
 CHOSEN = "What this module takes of what the run-time has: its routes, its weight of the location, its lengths."
 
 
@@ -154,7 +155,8 @@ def _length_functions(ir: ModuleIR, length: LengthIR) -> list[str]:
 
 def _kernels(lengths: Sequence[LengthIR]) -> str:
     """The table of all lengths with their shares."""
-    fields = ("row_sum", "sigma", "pullback", "loss", "gradient", "hessian", "expansion", "curvatures")
+    known = {k.name for k in lengths[0].kernels}
+    fields = ["row_sum", *(f for f in LENGTH_KERNELS if f in known)]
     entries = [
         f"    LengthKernels({n.tokens}, {n.share!r}, {', '.join(f + n.suffix for f in fields)})," for n in lengths
     ]
@@ -193,6 +195,8 @@ def _wrapped(line: str) -> list[str]:
     if line.startswith("# "):
         return _lines(line, WIDTH - 4, "", "#     ")
     head, value = _parted(line)
+    if len(head) > WIDTH - 6 and head.endswith(" = "):
+        return ["(", *(f"    {piece}" for piece in _lines(head.removesuffix(" = "), WIDTH - 8)), f") = {value}"]
     pieces = _lines(value, WIDTH - 8)
     if max(map(len, pieces)) > WIDTH - 8:
         pieces = _lines(re.sub(r"(?<!\*)\*(?!\*)", " * ", value), WIDTH - 8)

@@ -2,8 +2,9 @@
 
 Of the replica-symmetric level `kernels` has the per-sample programs, `equations` the functions of order parameters,
 fields and overlaps, `module` puts them together and says which parts of the run-time a system needs; `bayes` does all
-of that for the Bayes-optimal one, `rsb` for one step of replica symmetry breaking, `dynamics` for training. `lowered`
-knows which file a system belongs to.
+of that for the Bayes-optimal one, `rsb` for one step of replica symmetry breaking, `dynamics` for training,
+`population` for infinite data. `stamp` is what a module of any level says of itself. `lowered` knows which file a
+system belongs to.
 """
 
 from replicode.codegen.ir import ModuleIR
@@ -18,9 +19,11 @@ from replicode.codegen.lower.kernels import (
     stable_form,
 )
 from replicode.codegen.lower.module import lower_length, lower_module
+from replicode.codegen.lower.population import lower_population
 from replicode.codegen.lower.rsb import lower_step
 from replicode.theory.derive.bayes import BayesSystem
 from replicode.theory.derive.dynamics import DynamicsSystem
+from replicode.theory.derive.population import PopulationSystem
 from replicode.theory.derive.rsb import StepSystem
 from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError
@@ -33,6 +36,7 @@ __all__ = [
     "lower_dynamics",
     "lower_length",
     "lower_module",
+    "lower_population",
     "lower_step",
     "lowered",
     "parameter_symbol",
@@ -41,15 +45,20 @@ __all__ = [
     "stable_form",
 ]
 
-System = SaddleSystem | BayesSystem | DynamicsSystem | StepSystem
+System = SaddleSystem | BayesSystem | DynamicsSystem | PopulationSystem | StepSystem
 
 
 def lowered(system: System) -> ModuleIR:
     """The ModuleIR of a derived system, by its level."""
     if not isinstance(system, System):
         raise InputError("system", system, "what `derive` returns")
-    if isinstance(system, DynamicsSystem):
-        return lower_dynamics(system)
-    if isinstance(system, StepSystem):
-        return lower_step(system)
-    return lower_bayes(system) if isinstance(system, BayesSystem) else lower_module(system)
+    match system:
+        case BayesSystem():
+            return lower_bayes(system)
+        case DynamicsSystem():
+            return lower_dynamics(system)
+        case PopulationSystem():
+            return lower_population(system)
+        case StepSystem():
+            return lower_step(system)
+    return lower_module(system)

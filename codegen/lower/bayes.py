@@ -7,15 +7,13 @@ channels (runtime/bayes_own.py, runtime/bayes_coupled.py). Update: q from qh = a
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 import sympy as sp
 
 from replicode.codegen.contract import declared
-from replicode.codegen.ir import IR_VERSION, Function, Level, Matrix, ModuleIR, Provenance, Returned, Vector
-from replicode.codegen.link import parts_text
-from replicode.codegen.lower.module import EMITTER_VERSION
+from replicode.codegen.ir import Function, Level, Matrix, ModuleIR, Provenance, Returned, Vector
+from replicode.codegen.lower.stamp import VERSIONS, hashed
 from replicode.theory.chain.bayes import bayes_equations
 from replicode.theory.derive.bayes import BayesSystem, entropy_of
 from replicode.theory.errors import InputError
@@ -154,7 +152,7 @@ def _constants(system: BayesSystem, lengths: Lengths, signature: str) -> dict[st
         "task": system.task.text,
         "tokens": lengths.fixed or str(lengths),
         "signature": signature,
-        "versions": {"emitter": EMITTER_VERSION, "ir": IR_VERSION, "sympy": sp.__version__},
+        "versions": VERSIONS,
         "options": {"label": str(system.model.label)},
     }
     return {
@@ -168,14 +166,8 @@ def _constants(system: BayesSystem, lengths: Lengths, signature: str) -> dict[st
 
 def _signature(system: BayesSystem, over_all: bool) -> str:
     """Hash of the canonical log-weight, the lengths, the model, versions and run-time source."""
-    parts = [
-        sp.srepr(system.task.log_weight),
-        repr(system.lengths),
-        system.model.key,
-        f"{over_all} {IR_VERSION} {EMITTER_VERSION} {sp.__version__}",
-        parts_text(LEVEL.parts),
-    ]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    weight = sp.srepr(system.task.log_weight)
+    return hashed(f"bayes {over_all}", LEVEL.parts, weight, repr(system.lengths), system.model.key)
 
 
 def _provenance(system: BayesSystem, functions: tuple[Function, ...], signature: str) -> Provenance:

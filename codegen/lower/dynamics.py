@@ -6,13 +6,8 @@ runtime/dynamics_nodes.py). Update: the rates of the overlaps (runtime/dynamics_
 
 from __future__ import annotations
 
-import hashlib
-
-import sympy as sp
-
 from replicode.codegen.contract import declared
 from replicode.codegen.ir import (
-    IR_VERSION,
     Function,
     Kernel,
     LengthIR,
@@ -25,10 +20,10 @@ from replicode.codegen.ir import (
     Unpacked,
     Vector,
 )
-from replicode.codegen.link import parts_text
 from replicode.codegen.lower.equations import location_functions
 from replicode.codegen.lower.kernels import kernel_of, pullback_derivatives, stable_form
-from replicode.codegen.lower.module import EMITTER_VERSION, places
+from replicode.codegen.lower.module import places
+from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
 from replicode.theory.derive.dynamics import (
     DynamicsSystem,
     GivenScores,
@@ -42,11 +37,14 @@ from replicode.theory.language.nodes import X
 from replicode.theory.lengths import Lengths
 from replicode.theory.properties.kinks import piecewise
 
-PUBLIC = ("METADATA", "Trajectory", "right_hand_side", "solve")
+PUBLIC = (
+    *("METADATA", "FixedPoint", "Plateau", "Trajectory", "critical_rate", "field", "fixed_points", "plateau"),
+    *("right_hand_side", "solve"),
+)
 LEVEL = Level(
     parts=(
         *("kernel", "dynamics_kernel", "nodes", "linear", "inputs", "wording", "dynamics_nodes", "dynamics_averages"),
-        *("dynamics_flow", "dynamics_solver", "options", "script"),
+        *("dynamics_flow", "dynamics_solver", "dynamics_points", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "SEQUENCES", "PARAMETERS", "ArgumentError", "OutOfReach", "Motion", "Descent", "__main__"),
@@ -68,7 +66,7 @@ def lower_dynamics(system: DynamicsSystem) -> ModuleIR:
     if system.lengths is None:
         raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
     lengths = tuple(_length(system, n, share) for n, share in _shares(system.lengths))
-    signature = _signature(system)
+    signature = signature_of(system, "dynamics", LEVEL.parts)
     return ModuleIR(
         level=LEVEL,
         provenance=_provenance(system, lengths, signature),
@@ -144,60 +142,19 @@ def _choices(system: DynamicsSystem, lengths: tuple[LengthIR, ...]) -> dict[str,
 
 
 def _constants(system: DynamicsSystem, signature: str) -> dict[str, object]:
-    parameters, model = system.activation.parameters, system.model
-    where = places(model)
-    metadata = {
-        "level": "dynamics",
-        "activation": system.activation.text,
-        "name": system.activation.name,
-        "task": system.task.text,
-        "tokens": system.lengths.fixed or str(system.lengths) if system.lengths else None,
-        "parameters": list(parameters),
-        "signature": signature,
-        "versions": {"emitter": EMITTER_VERSION, "ir": IR_VERSION, "sympy": sp.__version__},
-        "options": {"loss": str(model.loss), "penalty": str(model.penalty)},
-    }
     return {
-        "METADATA": metadata,
-        "PARAMETERS": parameters,
-        "DEFAULTS": {name: float(value) for name, value in sorted(system.activation.values.items())},
-        "SHIFT_INVARIANT": bool(system.properties.shift_invariant),
-        "ELEMENTWISE": bool(system.properties.elementwise),
+        **constants_of(system, "dynamics", signature),
         "LOCATION": system.location.kind,
+        "INTEGRAND_DEGREE": system.integrand_degree or 0,
+        "SMOOTH": bool(system.properties.smooth),
         "HARD_LIMIT": system.location.hard,
-        "ORDER_NAMES": where["ORDER_NAMES"],
+        "ORDER_NAMES": places(system.model)["ORDER_NAMES"],
         "OVERLAP_NAMES": _OVERLAP_NAMES,
     }
 
 
-def _signature(system: DynamicsSystem) -> str:
-    """Hash of the canonical expressions, the lengths, the model, versions and run-time source."""
-    parts = [
-        sp.srepr(system.activation.expr),
-        repr(sorted(system.activation.values.items())),
-        sp.srepr(system.task.log_weight),
-        repr(system.lengths),
-        system.model.key,
-        f"dynamics {IR_VERSION} {EMITTER_VERSION} {sp.__version__}",
-        parts_text(LEVEL.parts),
-    ]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
 def _provenance(system: DynamicsSystem, lengths: tuple[LengthIR, ...], signature: str) -> Provenance:
     names = ", ".join(b.name for b in students(system.model))
-    return Provenance(
-        title=f"Training dynamics of {system.activation.name} attention",
-        about={
-            "activation": system.activation.text,
-            "task": f"log-weight {system.task.text}",
-            "tokens": str(system.lengths),
-        },
-        signature=signature,
-        operations={f"{k.name}{n.suffix}": k.operations() for n in lengths for k in n.kernels},
-        equations={
-            f"One-pass SGD of {names}, time = steps/D": tuple(
-                f"{name} = {expr}" for name, expr in system.equations().items()
-            ),
-        },
-    )
+    equations = tuple(f"{name} = {expr}" for name, expr in system.equations().items())
+    shown = {f"One-pass SGD of {names}, time = steps/D": equations}
+    return provenance_of(system, "Training dynamics", signature, lengths, shown)

@@ -24,6 +24,7 @@ from replicode.codegen.ir import (
     Vector,
 )
 from replicode.codegen.lower.kernels import parameter_symbol
+from replicode.codegen.lower.stamp import ActivationSystem
 from replicode.theory.derive.channel import OUTPUT
 from replicode.theory.derive.curvature import Curvature, second_rate_symbol
 from replicode.theory.derive.label import line
@@ -365,16 +366,22 @@ def loss_functions(system: SaddleSystem) -> list[Function]:
     return [Function(declared("loss_terms"), (), (), (loss, *bends), shaped_like="f")]
 
 
+def exact_risk(system: SaddleSystem) -> bool:
+    """Whether the risk is known from all overlaps; without scores, where those of the teacher are Gaussian."""
+    return not system.label.weighted and (system.model.has_scores or system.task.gaussian)
+
+
 def risk_functions(system: SaddleSystem) -> list[Function]:
     """The risk of a fixed estimator; where the label is no field, or there are no scores, that on the manifold."""
-    if system.model.has_scores and not system.label.weighted:
-        return population_functions(population_risk(system.task, system.model), system.location.weighted)
-    risk = manifold_risk(system.model)
-    names = tuple(s.name for s in risk.moments)
+    if exact_risk(system):
+        risk = population_risk(system.task, system.model.with_scores())
+        return population_functions(risk, system.location.weighted)
+    found_risk = manifold_risk(system.model)
+    names = tuple(s.name for s in found_risk.moments)
     found = [
-        Function(declared("risk_on_manifold", *names), (), (), risk.on_manifold),
-        Function(declared("noise_risk", *names), (), (), risk.noise_risk),
-        Function(declared("best_value_overlap", *names), (), (), risk.best_value_overlap),
+        Function(declared("risk_on_manifold", *names), (), (), found_risk.on_manifold),
+        Function(declared("noise_risk", *names), (), (), found_risk.noise_risk),
+        Function(declared("best_value_overlap", *names), (), (), found_risk.best_value_overlap),
     ]
     if not system.model.has_scores:
         return found
@@ -411,21 +418,20 @@ def _overlap_risk(risk: PopulationRisk) -> Function:
     return Function(declared("overlap_risk_terms", *stars_taken), (overlaps, *tokens), sums, total)
 
 
-def parameters_of(system: SaddleSystem) -> tuple[dict[sp.Symbol, sp.Symbol], Unpacked]:
+def parameters_of(system: ActivationSystem) -> tuple[dict[sp.Symbol, sp.Symbol], Unpacked]:
     """The user's parameters by the names that they have in the module, and these as entries of `params`."""
     named = {sp.Symbol(p, real=True): parameter_symbol(p) for p in system.activation.parameters}
     return named, Unpacked("params", tuple(named.values()))
 
 
-def row_sum(system: SaddleSystem, tokens: int) -> Function:
+def row_sum(system: ActivationSystem, tokens: int, total: sp.Expr | None) -> Function:
     """sum_l sigma_l where it does not depend on the scores."""
     named, params = parameters_of(system)
-    total = system.balance
     value = None if total is None else total.xreplace({L: sp.Integer(tokens), **named})
     return Function(declared("row_sum"), (params,), (), value)
 
 
-def kinks(system: SaddleSystem) -> Function:
+def kinks(system: ActivationSystem) -> Function:
     """The scores at which sigma has a kink."""
     named, params = parameters_of(system)
     points = tuple(p.xreplace(named) for p in kink_points(system.activation))

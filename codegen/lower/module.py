@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
 
-import sympy as sp
-
-from replicode.codegen.ir import IR_VERSION, LengthIR, Level, ModuleIR, Provenance
-from replicode.codegen.link import parts_text
+from replicode.codegen.ir import LengthIR, Level, ModuleIR, Provenance
 from replicode.codegen.lower import equations
 from replicode.codegen.lower.kernels import lower
+from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
 from replicode.codegen.pair import expansion_program
 from replicode.codegen.unrolled import UNROLLED_TOKENS
 from replicode.theory.derive.curvature import derivable, derive_curvature
 from replicode.theory.derive.label import LabelLaw
+from replicode.theory.derive.location import Location
 from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import Model
 
-EMITTER_VERSION = "0.5"
 EXPANSION = "expansion"
 PRIOR_SEAMS = ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")
 PUBLIC = (
-    "METADATA",
-    "Solution",
-    "free_coordinates",
-    "free_energy",
-    "jacobian",
-    "linearised_map",
-    "population_risk",
-    "residual",
-    "risk_of_overlaps",
-    "solve",
+    *("METADATA", "Solution", "free_coordinates", "free_energy", "jacobian", "linearised_map", "population_risk"),
+    *("residual", "risk_of_overlaps", "solve"),
 )
 LEVEL = Level(
     parts=(
@@ -50,19 +41,8 @@ LEVEL = Level(
             "population",
             "hessian",
         ),
-        *(
-            "spectrum",
-            "fixedpoint",
-            "states",
-            "routes",
-            "sensitivity",
-            "following",
-            "solver",
-            "energy",
-            "jacobian",
-            "kinks",
-        ),
-        *("values", "tested", "options", "script"),
+        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "following", "solver", "energy", "jacobian"),
+        *("kinks", "values", "tested", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -81,6 +61,12 @@ A fold is where the map from prox points to fields turns back: there the prox ju
 )
 
 
+def _without(level: Level, *names: str) -> Level:
+    """The level without some of its public names."""
+    kept = [tuple(n for n in of if n not in names) for of in (level.public, level.entries)]
+    return replace(level, public=kept[0], entries=kept[1])
+
+
 def lower_module(system: SaddleSystem) -> ModuleIR:
     """Everything that is emitted for a derived system."""
     if system.lengths is None:
@@ -88,10 +74,9 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
     lengths = tuple(lower_length(system, tokens, weight) for tokens, weight in _shares(system.lengths))
     moments = equations.channel_moments(system)
     signature = system_signature(system)
-    operations = {f"{k.name}{n.suffix}": k.operations() for n in lengths for k in n.kernels}
     return ModuleIR(
-        level=LEVEL,
-        provenance=_provenance(system, signature, operations),
+        level=LEVEL if equations.differentiable(system) else _without(LEVEL, "free_coordinates", "linearised_map"),
+        provenance=_provenance(system, signature, lengths),
         parameters=system.activation.parameters,
         constants=_constants(system, signature, len(moments.moments)),
         lengths=lengths,
@@ -131,59 +116,26 @@ def lower_length(system: SaddleSystem, tokens: int, share: float = 1.0) -> Lengt
         first=first,
         kernels=kernels,
         expansion=expansion_program(system, whole, tokens, first) if tokens <= UNROLLED_TOKENS else None,
-        row_sum=equations.row_sum(system, tokens),
+        row_sum=equations.row_sum(system, tokens, system.balance),
     )
 
 
 def system_signature(system: SaddleSystem) -> str:
     """Hash of the canonical expressions, IR version, options and run-time source; names do not enter."""
-    parts = [
-        sp.srepr(system.activation.expr),
-        repr(sorted(system.activation.values.items())),
-        sp.srepr(system.task.log_weight),
-        repr(system.lengths),
-        system.model.key,
-        f"{IR_VERSION} {EMITTER_VERSION} {sp.__version__}",
-        parts_text(LEVEL.parts),
-    ]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return signature_of(system, "rs", LEVEL.parts)
 
 
-def _provenance(system: SaddleSystem, signature: str, operations: dict[str, int]) -> Provenance:
-    return Provenance(
-        title=f"Replica theory of {system.activation.name} attention",
-        about={
-            "activation": system.activation.text,
-            "task": f"log-weight {system.task.text}",
-            "tokens": str(system.lengths),
-        },
-        signature=signature,
-        operations=operations,
-        equations={
-            "Free energy, with EM the average of the Moreau envelope M": (str(system.free_energy),),
-            "Saddle-point equations": tuple(f"{name} = {expr}" for name, expr in system.equations().items()),
-        },
-    )
+def _provenance(system: SaddleSystem, signature: str, lengths: Sequence[LengthIR]) -> Provenance:
+    shown = {
+        "Free energy, with EM the average of the Moreau envelope M": (str(system.free_energy),),
+        "Saddle-point equations": tuple(f"{name} = {expr}" for name, expr in system.equations().items()),
+    }
+    return provenance_of(system, "Replica theory", signature, lengths, shown)
 
 
 def _constants(system: SaddleSystem, signature: str, moments: int) -> dict[str, object]:
-    found, parameters = system.properties, system.activation.parameters
-    metadata = {
-        "activation": system.activation.text,
-        "name": system.activation.name,
-        "task": system.task.text,
-        "tokens": str(system.lengths) if system.tokens is None else system.tokens,
-        "parameters": list(parameters),
-        "signature": signature,
-        "versions": {"emitter": EMITTER_VERSION, "ir": IR_VERSION, "sympy": sp.__version__},
-        "options": {"loss": str(system.model.loss), "penalty": str(system.model.penalty), **_structure(system.model)},
-    }
     return {
-        "METADATA": metadata,
-        "PARAMETERS": parameters,
-        "DEFAULTS": {name: float(value) for name, value in sorted(system.activation.values.items())},
-        "SHIFT_INVARIANT": bool(found.shift_invariant),
-        "ELEMENTWISE": bool(found.elementwise),
+        **constants_of(system, "rs", signature),
         "EVEN_LOSS": system.even,
         "MOMENTS": moments,
         "LOCATION": system.location.kind,
@@ -191,11 +143,6 @@ def _constants(system: SaddleSystem, signature: str, moments: int) -> dict[str, 
         "HARD_LIMIT": system.location.hard,
         **places(system.model),
     }
-
-
-def _structure(model: Model) -> dict[str, str]:
-    """What the options say of the tokens where they are not isotropic."""
-    return {"covariance": str(model.covariance), "spectrum": "an argument of solve"} if model.structured else {}
 
 
 def places(model: Model) -> dict[str, object]:
@@ -225,6 +172,18 @@ def label_constants(told: LabelLaw) -> dict[str, object]:
     }
 
 
+def averaging_choices(place: Location, smooth: bool) -> dict[str, str]:
+    """What stands at the seams of the population averages: nodes for the activation, and the location's weight."""
+    sampled = "limited_location" if place.hard else "sampled_location"
+    locations = {"gaussian": "None", "own": "own_location", "ranked": "ranked_location", "normalised": sampled}
+    return {
+        "averages_of_length": "_doubled_averages" if smooth else "panel_averages",
+        "risk_of_length": "_weighted_risk" if place.weighted else "_gaussian_risk",
+        "location_at": locations[place.kind],
+        "teacher_weight": "own_teacher" if place.kind == "own" else "softmax_teacher",
+    }
+
+
 def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
     """What stands at each seam of the run-time: only what a system needs is linked."""
     several = len(lengths.tokens) > 1
@@ -251,7 +210,7 @@ def _value_choices(system: SaddleSystem) -> dict[str, str]:
         "ROUTES": f"Routes({', '.join(routes)})",
         "linearised": "differenced",
         "averages_of_length": "constant_averages",
-        "risk_of_length": "manifold_risk",
+        "risk_of_length": "_gaussian_risk" if equations.exact_risk(system) else "manifold_risk",
         "risk_at": "value_risk",
         "dimensions_of": "value_nodes",
         "_start": "value_start",
@@ -286,8 +245,6 @@ def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
     scores = [n - bool(system.properties.shift_invariant) for n in lengths.tokens]
     plain = system.values.smooth and not system.label.weighted and system.model.square
     rows = 1 in scores and kind != "normalised" and plain
-    sampled = "limited_location" if system.location.hard else "sampled_location"
-    locations = {"gaussian": "None", "own": "own_location", "ranked": "ranked_location", "normalised": sampled}
     second = "derived_second" if derivable(system) else "differenced_second"
     state, averages = ("folded_state" if rows and max(scores) == 1 else "smooth_state"), "smooth_averages"
     routes = [state, "folded_averages" if rows else averages, second, "coarse_prox", "smooth_branch"]
@@ -297,14 +254,11 @@ def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         if not plain:
             raise Refusal(f"{system.activation.text} has kinks: they are resolved for a square loss on Gaussian labels")
         routes = ["kinked_state", "kinked_averages", second, "kinked_coarse", "coarse_branch"]
-    risks = {True: "_weighted_risk", False: "_gaussian_risk"}
     return {
         "ROUTES": f"Routes({', '.join(routes)})",
         "followed_on": "prox_free_nodes" if smooth else "no_nodes",
         "derived_rates": "second_rates" if derivable(system) else "no_second_rates",
         "linearised": "derived_or_differenced" if derivable(system) else "differenced",
-        "averages_of_length": "_doubled_averages" if smooth else "panel_averages",
-        "risk_of_length": "manifold_risk" if system.label.weighted else risks[system.location.weighted],
-        "location_at": locations[kind],
-        "teacher_weight": "own_teacher" if kind == "own" else "softmax_teacher",
+        **averaging_choices(system.location, smooth),
+        **({"risk_of_length": "manifold_risk"} if system.label.weighted else {}),
     }

@@ -30,9 +30,9 @@ from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.linear import weighted_sum
 
 LEAST_NODES = {0: 1, 1: 60, 2: 250, 3: 1500, 4: 6000}
-MANY = 2**14
+MANY = 2**13
 BLOCK = 8192
-LEAST_NORM = 1e-20
+LEAST_NORM = 1e-12
 PULLS, TOTAL = 8, 12
 
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.dynamics_averages import World, averages_at
+from replicode.codegen.runtime.dynamics_averages import LEAST_NORM, World, averages_at
 from replicode.codegen.runtime.dynamics_kernel import (
+    INTEGRAND_DEGREE,
     OVERLAP_NAMES,
     SEQUENCES,
     mobility,
@@ -20,6 +21,7 @@ from replicode.codegen.runtime.kernel import Array
 
 DIVERGED = 1e6
 DIFFERENCE = 2e-3
+CROSS_PLACE = 4  # from here on overlaps are cross ones, no larger than the norms allow
 CENTRAL = ((-2.0, 1.0 / 12.0), (-1.0, -2.0 / 3.0), (1.0, 2.0 / 3.0), (2.0, -1.0 / 12.0))
 FORWARD = ((0.0, -25.0 / 12.0), (1.0, 4.0), (2.0, -3.0), (3.0, 4.0 / 3.0), (4.0, -0.25))
 
@@ -81,6 +83,8 @@ def slopes_of(function: Callable[[Array], Any], overlaps: Array) -> Array:
         step = DIFFERENCE * max(0.1, abs(coordinates[i]))
         if i == 1 and rest > 0.0:
             step = DIFFERENCE * min(max(0.1, rest), 200.0 * rest)
+        if i >= CROSS_PLACE:
+            step = min(step, 0.3 * np.sqrt(max(overlaps[1], LEAST_NORM)))
         rule = FORWARD if i == 1 and rest < 1e-6 else CENTRAL
         step = DIFFERENCE * 0.1 if rule is FORWARD else step
         unit = step * np.eye(coordinates.size)[i]
@@ -99,7 +103,10 @@ class Path(NamedTuple):
 
 
 def integrated(motion: Motion, start: Array, times: Array, tolerance: float) -> Path:
-    """The overlaps at the given times, by a Runge-Kutta method of order eight with error control."""
+    """The overlaps at the given times, by a Runge-Kutta method of order eight with error control.
+
+    Where the averages are dear, by Adams' method, which needs fewer of them.
+    """
     from scipy.integrate import solve_ivp
 
     def too_large(_: float, overlaps: Array) -> float:
@@ -116,7 +123,7 @@ def integrated(motion: Motion, start: Array, times: Array, tolerance: float) -> 
             rates,
             (float(times[0]), float(times[-1])),
             start,
-            method="DOP853",
+            method="LSODA" if many_dimensions(motion.world.nu) else "DOP853",
             t_eval=times,
             rtol=tolerance,
             atol=0.01 * tolerance,
@@ -125,10 +132,14 @@ def integrated(motion: Motion, start: Array, times: Array, tolerance: float) -> 
     return Path(found.t, found.y, found.status == 0, found.status == 1)
 
 
+def many_dimensions(nu: float) -> bool:
+    """Whether lattices in so many dimensions resolve a few digits only."""
+    return max(dimensions(kernel.tokens, nu) for kernel in SEQUENCES) > MOST_LATTICE - 2 and not INTEGRAND_DEGREE
+
+
 def tolerances(nu: float) -> tuple[float, float]:
     """Of the integrator: of the run that is compared with, and of the one that is reported."""
-    most = max(dimensions(kernel.tokens, nu) for kernel in SEQUENCES)
-    return (1e-8, 1e-10) if most <= MOST_LATTICE - 2 else (1e-6, 1e-7)
+    return (1e-5, 1e-6) if many_dimensions(nu) else (1e-8, 1e-10)
 
 
 def named(overlaps: Array) -> dict[str, Any]:

@@ -15,6 +15,8 @@ import numpy as np
 from replicode.codegen.runtime.kernel import Array
 
 OVERLAP_NAMES: tuple[str, ...] = ("m_k", "q_k", "m_v", "q_v", "kv_star", "vk_star", "kv")
+INTEGRAND_DEGREE: int = 0  # in the scores, where it is a polynomial of them, else 0
+SMOOTH: bool = True
 FIELDS: int = 4  # of a token: chi*, z*, chi, z
 VALUE_STAR: int = 1
 SCORE: int = 2

@@ -2,7 +2,8 @@
 
 Along a direction in which the integrand is a polynomial of degree four three Gauss-Hermite nodes are exact: the sum of
 all scores, where sigma does not see it, and that of the teacher's, where the weight does not. Elsewhere there is a
-lattice, or Sobol nodes in many dimensions. Token 0 is the hidden one.
+lattice, or Sobol nodes in many dimensions; where all of it is a polynomial there are Gauss-Hermite nodes alone. Token 0
+is the hidden one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from replicode.codegen.runtime.dynamics_kernel import SCORE
+from replicode.codegen.runtime.dynamics_kernel import INTEGRAND_DEGREE, SCORE
 from replicode.codegen.runtime.kernel import HARD_LIMIT, LOCATION, SHIFT_INVARIANT, Array, own_log_weight
 from replicode.codegen.runtime.linear import product
 from replicode.codegen.runtime.nodes import lattice, sobol
@@ -39,6 +40,8 @@ def _spread_out(dim: int, exact: int, count: int, seed: int) -> tuple[Array, Arr
     """Nodes in `dim` directions of a lattice, then in `exact` directions of Gauss-Hermite."""
     if dim == 0:
         nodes, weights = np.zeros((0, 1)), np.ones(1)
+    elif INTEGRAND_DEGREE and dim <= MOST_LATTICE + 1:
+        nodes, weights = _tensor(dim, INTEGRAND_DEGREE // 2 + 1)
     elif dim <= MOST_LATTICE:
         nodes, weights = lattice(dim, count, seed)
     else:
@@ -48,6 +51,13 @@ def _spread_out(dim: int, exact: int, count: int, seed: int) -> tuple[Array, Arr
         nodes = np.r_[np.tile(nodes, len(EXACT_NODES)), further[None]]
         weights = np.outer(EXACT_WEIGHTS, weights).ravel()
     return nodes, weights
+
+
+def _tensor(dim: int, count: int) -> tuple[Array, Array]:
+    """Gauss-Hermite nodes in all directions, exact for polynomials of a degree below 2 count in each."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    places = np.indices((count,) * dim).reshape(dim, -1)
+    return nodes[places], (weights / weights.sum())[places].prod(axis=0)
 
 
 def _frame(direction: Array) -> Array:

@@ -8,9 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replicode.codegen.runtime.dynamics_averages import World, averages_at
-from replicode.codegen.runtime.dynamics_flow import Descent, Motion, Path, integrated, named, tolerances
-from replicode.codegen.runtime.dynamics_kernel import OVERLAP_NAMES, SEQUENCES
-from replicode.codegen.runtime.dynamics_nodes import dimensions
+from replicode.codegen.runtime.dynamics_flow import (
+    Descent,
+    Motion,
+    Path,
+    integrated,
+    many_dimensions,
+    named,
+    tolerances,
+)
+from replicode.codegen.runtime.dynamics_kernel import INTEGRAND_DEGREE, OVERLAP_NAMES, SEQUENCES, SMOOTH
+from replicode.codegen.runtime.dynamics_nodes import MOST_LATTICE, dimensions
 from replicode.codegen.runtime.inputs import (
     LEAST,
     MOST,
@@ -25,9 +33,11 @@ from replicode.codegen.runtime.wording import told_apart
 
 SMALL_START = 0.01
 AIM, GOOD_ENOUGH = 1e-8, 1e-3
-MOST_LEVEL = {0: 0, 1: 7, 2: 9, 3: 8, 4: 6, 5: 4, 6: 4}
+MOST_LEVEL = {0: 0, 1: 9, 2: 9, 3: 8, 4: 6, 5: 4, 6: 4}
+KINKED_LEVEL = 4
 AT_REST = 1e-6
 PILOT = 5
+FAR_OUT = 100.0  # where a trajectory diverges, digits are not worth their nodes
 
 
 class Trajectory(NamedTuple):
@@ -148,27 +158,35 @@ def _run(motion: Motion, begin: Array, times: Array, tolerance: float) -> _Run:
 def _converged(descent: Descent, world: World, begin: Array, times: Array, aim: float) -> tuple[_Run, float, Array]:
     """The finer of two runs that agree, and by how much they differ in risk and overlaps."""
     coarse, fine = tolerances(world.nu)
+    enough = 1.0 if many_dimensions(world.nu) else 0.5 * fine
     level = _first_level(descent, world, begin, times, aim)
-    before = _run(Motion(descent, world, level), begin, times, coarse)
+    before, level = _run(Motion(descent, world, level), begin, times, coarse), level + 1
     while True:
-        now = _run(Motion(descent, world, level + 1), begin, times, fine)
+        now = _run(Motion(descent, world, level), begin, times, fine)
         shared = min(before.path.times.size, now.path.times.size)
         apart = np.abs(before.path.overlaps[:, :shared] - now.path.overlaps[:, :shared]).max(axis=1)
         gap = float(np.abs(before.risks[:shared] - now.risks[:shared]).max())
-        if gap <= 0.5 * aim or level >= most_level(world.nu):
+        if gap <= 0.5 * aim or (level > most_level(world.nu) and fine < enough):
             return now, 2.0 * gap + 1e-12, 2.0 * apart + 1e-12
-        before, level = now, level + 1
+        before, level, fine = now, level + (level <= most_level(world.nu)), max(0.1 * fine, 1e-12)
 
 
 def most_level(nu: float) -> int:
-    """The most doublings of nodes that are affordable."""
-    return min(MOST_LEVEL.get(dimensions(kernel.tokens, nu), 2) for kernel in SEQUENCES)
+    """The most doublings of nodes that are affordable: none where nodes are exact, few where kinks slow them down."""
+    if INTEGRAND_DEGREE and all(kernel.tokens <= MOST_LATTICE + 1 for kernel in SEQUENCES):
+        return 0
+    return min(KINKED_LEVEL if not SMOOTH else MOST_LEVEL[1], *_most_levels(nu))
+
+
+def _most_levels(nu: float) -> list[int]:
+    return [MOST_LEVEL.get(dimensions(kernel.tokens, nu), 0) for kernel in SEQUENCES]
 
 
 def _first_level(descent: Descent, world: World, begin: Array, times: Array, aim: float) -> int:
     """The least level at which the rates on a rough trajectory no longer move by what would be seen."""
     rough = integrated(Motion(descent, world, 0), begin, times, 1e-4)
-    chosen = rough.overlaps[:, :: max(1, rough.overlaps.shape[1] // PILOT)].T
+    near = rough.overlaps[:, np.abs(rough.overlaps).max(axis=0) < FAR_OUT]
+    chosen = near[:, :: max(1, near.shape[1] // PILOT)].T
     level, most = 0, most_level(world.nu)
     # The averages scale with the overlaps; what matters is the change of the path over its whole length.
     scale = float(times[-1]) * max(descent.eta_k, descent.eta_v)
@@ -232,11 +250,14 @@ def _convergence(run: _Run) -> float | None:
     """From when on no rate is above AT_REST of the descent's speed."""
     d = run.motion.descent
     speed = AT_REST * max(d.eta_k, d.eta_v)
-    moving = [float(np.abs(run.motion.rates(o)).max()) > speed for o in run.path.overlaps.T]
-    if run.path.diverged or moving[-1]:
+    if run.path.diverged:
         return None
-    last = max((i for i, m in enumerate(moving) if m), default=-1)
-    return float(run.path.times[last + 1])
+    began = None
+    for time, overlaps in zip(run.path.times[::-1], run.path.overlaps.T[::-1]):
+        if np.abs(run.motion.rates(overlaps)).max() > speed:
+            break
+        began = float(time)
+    return began
 
 
 def right_hand_side(

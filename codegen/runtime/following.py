@@ -7,7 +7,6 @@ in u and its slope in one parameter are those of the averages on one set of node
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -79,7 +78,6 @@ def linearised_map(
     lambda_v: float,
     *,
     level: int = 2,
-    spectrum: Any = None,
     **parameters: float,
 ) -> tuple[Array, Array, Array, dict[str, float]]:
     """F(u) - u, its Jacobian in u, its slope in a parameter, and the numbers that are reported there."""
@@ -87,8 +85,10 @@ def linearised_map(
     if parameter not in ALL_PARAMETERS:
         raise ArgumentError("parameter", parameter, f"one of {', '.join(ALL_PARAMETERS)}")
     settings = settings_of(nu, noise, parameter_values(parameters))
-    problem = Problem(float(alpha), float(lambda_k), float(lambda_v), spectrum_of(spectrum))
-    order = from_free(np.asarray(free, dtype=float))
+    problem, order = (
+        Problem(float(alpha), float(lambda_k), float(lambda_v), spectrum_of(None)),
+        from_free(np.asarray(free, dtype=float)),
+    )
     with np.errstate(all="ignore"):
         channel = followed_on(order, settings, level)
         at = evaluate(channel, order, problem)

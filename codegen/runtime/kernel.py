@@ -37,22 +37,26 @@ M_K, Q_K, V_K, M_V, Q_V, V_V = (ORDER_NAMES.index(name) for name in ("m_k", "q_k
 VH_K: int = CONJUGATE_NAMES.index("Vh_k")
 
 
+NOT_DERIVED: Any = None
+
+
 class LengthKernels(NamedTuple):
     """The kernels of sequences of `tokens` tokens, which `share` of all sequences have.
 
-    `newton` and `node_sums` are compiled loops for those of `prox` and of the prox-free averages, where there are any.
+    A level derives those that it needs. `newton` and `node_sums` are compiled loops for those of `prox` and of the
+    prox-free averages, where there are any.
     """
 
     tokens: int
     share: float
     row_sum: Callable[[Array], float | None]
     sigma: Callable[[Array, Array], Array]
-    pullback: Callable[[Array, Array, Array], Array]
-    loss: Callable[[Array, Array, Array, float, Array], Array]
-    gradient: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array, Array, Array]]
-    hessian: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
-    expansion: Callable[[Array, Array, Array, float, Array], tuple[Any, ...]]
-    curvatures: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]]
+    pullback: Callable[[Array, Array, Array], Array] = NOT_DERIVED
+    loss: Callable[[Array, Array, Array, float, Array], Array] = NOT_DERIVED
+    gradient: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array, Array, Array]] = NOT_DERIVED
+    hessian: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]] = NOT_DERIVED
+    expansion: Callable[[Array, Array, Array, float, Array], tuple[Any, ...]] = NOT_DERIVED
+    curvatures: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]] = NOT_DERIVED
     newton: Callable[..., int] | None = None
     node_sums: Callable[..., Array] | None = None
 

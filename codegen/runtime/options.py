@@ -14,13 +14,18 @@ def _parameter(text: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(f"got {text!r}, allowed is NAME=NUMBER") from None
 
 
-def _overlaps(text: str) -> dict[str, float]:
+def _starting_point(text: str) -> dict[str, float]:
     return dict(_parameter(part) for part in text.split(","))
 
 
 def no_options(parser: argparse.ArgumentParser) -> None:
     """Of a level that has the physics alone."""
     parser.add_argument("--alpha", type=float, required=True, help="samples per dimension")
+
+
+def population_options(parser: argparse.ArgumentParser) -> None:
+    """Of infinite data."""
+    parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
 
 
 def trained_options(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +41,7 @@ def descent_options(parser: argparse.ArgumentParser) -> None:
     """Of the training dynamics."""
     parser.add_argument("--rate", type=float, required=True, help="step size")
     parser.add_argument("--time", type=float, required=True, help="steps/D to go")
-    parser.add_argument("--start", type=_overlaps, default={}, metavar="m_k=0.1,q_k=1,...")
+    parser.add_argument("--start", type=_starting_point, default={}, metavar="m_k=0.1,q_k=1,...")
     parser.add_argument("--rate-v", type=float, default=None, help="step size of v; 0 keeps it fixed")
     parser.add_argument("--lambda-k", type=float, default=0.0)
     parser.add_argument("--lambda-v", type=float, default=0.0)

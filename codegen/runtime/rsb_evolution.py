@@ -39,6 +39,7 @@ LARGEST_MOVE, LARGEST_FALL, LARGEST_CHORD = 0.5, 3.0, 0.2
 COUNTED = 10.0  # the complexity beside the residuals of the unknowns
 CHORDS = 12
 PARTS = (1.0, 0.4, 0.15)
+SLOW_FALL, ENOUGH = 0.6, 3e-4
 SPLITS = tuple(tuple(STEP_NAMES.index(f"{n}_{b}") for n in ("m", "q0", "q1", "V")) for b in ("k", "v"))
 
 
@@ -194,6 +195,7 @@ class Chord:
 
     def __init__(self, step: Step, now: Evaluated, equilibrium: bool) -> None:
         self.equilibrium = equilibrium
+        self.y = now.y
         self.scale = np.r_[shares(now.order), COUNTED] if equilibrium else shares(now.order)
         base, point = self.residual(now), self.unknowns(now)
         columns = []
@@ -209,9 +211,9 @@ class Chord:
         return np.r_[free, np.log(now.y)] if self.equilibrium else free
 
     def residual(self, now: Evaluated) -> Array:
-        """What is to vanish, in its effect on the order parameters."""
+        """What is to vanish, in its effect on the order parameters; the complexity itself does so at y = 0 too."""
         moved = residual_of(now)
-        return self.scale * (np.r_[moved, now.complexity] if self.equilibrium else moved)
+        return self.scale * (np.r_[moved, self.y**2 * now.slope] if self.equilibrium else moved)
 
     def evaluate(self, step: Step, point: Array, y: float) -> Evaluated:
         """Everything at these unknowns."""
@@ -230,7 +232,10 @@ class Chord:
             there, found = self._shortened(step, now, move, size)
             if not found < size:
                 break
+            slow = found > SLOW_FALL * size and found < ENOUGH
             now, size = there, found
+            if slow:
+                break
         return now, size
 
     def _shortened(self, step: Step, now: Evaluated, move: Array, size: float) -> tuple[Evaluated, float]:

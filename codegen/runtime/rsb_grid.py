@@ -2,8 +2,9 @@
 
 A function of a few coordinates is known on a uniform grid. The noise is independent along the axes, so that its average
 is a product of one matrix per axis, taken to fewer points where the smoothed function is smooth. Where the grid
-resolves the noise, the matrix samples its density; else it is the discrete Gaussian exp(-t) I_n(t), which has the same
-variance on any grid and tends to the identity as the noise vanishes. All entries are positive: nothing cancels.
+resolves the noise, the matrix samples its density, with the variance kept right where it is of the size of a step; else
+it is the discrete Gaussian exp(-t) I_n(t), which has the same variance on any grid and tends to the identity as the
+noise vanishes. All entries are positive: nothing cancels.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from scipy import special
 
 from replicode.codegen.runtime.kernel import Array
 
-RESOLVED = 0.8  # standard deviations of the noise, in grid steps, from which on its density is sampled
+RESOLVED = 0.4  # standard deviations of the noise, in grid steps, from which on its density is sampled
+WIDE, SAMPLES = 4.0, 24  # the variance, in squared steps, from which on sampling changes nothing
 COARSEST = 2.0  # steps per standard deviation of the whole, where the noise needs fewer
 OUTER_STEP = 1.2  # the outer sum's step, in standard deviations of what it resolves
 NEGLIGIBLE = 3e-3  # standard deviations of noise, relative to the whole, that no grid is made for
@@ -94,9 +96,21 @@ def smoothing(axis: Axis) -> Array:
         t = axis.variance / axis.step**2
         away = np.abs(np.arange(len(axis.points))[None, :] - np.arange(len(axis.points))[:: axis.stride, None])
         return np.asarray(special.ive(away, t))
-    gap = axis.points[None, :] - axis.outer[:, None]
-    density = np.exp(-(gap**2) / (2.0 * axis.variance))
-    return np.asarray(density * axis.step / np.sqrt(2.0 * np.pi * axis.variance))
+    gap = (axis.points[None, :] - axis.outer[:, None]) / axis.step
+    sampled, total = sampled_variance(axis.variance / axis.step**2)
+    return np.asarray(np.exp(-(gap**2) / (2.0 * sampled)) / total)
+
+
+def sampled_variance(wanted: float) -> tuple[float, float]:
+    """The variance whose density, sampled at whole numbers, has the variance wanted; and the sum of the samples."""
+    at, sampled = np.arange(-SAMPLES, SAMPLES + 1.0), wanted
+    for _ in range(40):
+        weights = np.exp(-(at**2) / (2.0 * sampled))
+        found = float((weights * at**2).sum() / weights.sum())
+        if wanted > WIDE or abs(found / wanted - 1.0) < 1e-13:
+            break
+        sampled *= wanted / found
+    return sampled, float(weights.sum()) if wanted <= WIDE else float(np.sqrt(2.0 * np.pi * wanted))
 
 
 def slope_of_smoothing(axis: Axis, matrix: Array) -> Array:

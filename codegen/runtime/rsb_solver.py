@@ -105,10 +105,11 @@ def solve(
     quick: bool = False,
     **parameters: float,
 ) -> Solution:
-    """The states at equilibrium, where df/dy = 0; `start` has the order parameters of replica symmetry.
+    """The states at equilibrium, where df/dy = 0.
 
-    Without it the start is that of `init`, informed or random. `tol` is the error of test_risk that needs no warning;
-    `quick` takes coarser grids, and a few seconds.
+    `start` has the order parameters of replica symmetry, or those of the step at a neighbouring point, to follow states
+    along a parameter; without it the start is that of `init`, informed or random. `tol` is the error of test_risk that
+    needs no warning; `quick` takes coarser grids, and a few seconds.
     """
     task = _task(alpha, nu, noise, lambda_k, lambda_v, parameters)
     task = task._replace(levels=QUICK_LEVELS) if quick and task.levels is LEVELS else task
@@ -117,7 +118,7 @@ def solve(
     if tol is not None:
         check_number("tol", tol, "a finite number above 0, or None", tol > 0)
     with np.errstate(all="ignore"):
-        begin = _opened(unknowns(start, ORDER_NAMES)) if start else _start(init, task)
+        begin = begun(start, init, task)
         found, broken = _found(begin, task)
         return _solution(_refined(found, broken, task), broken, task, tol)
 
@@ -138,6 +139,15 @@ def _task(
             )
     levels = LEVELS if max(sum(dimensions(s)) for s in settings) < MOST_COORDINATES else FOUR_LEVELS
     return _Task(Penalised(float(alpha), float(lambda_k), float(lambda_v)), settings, levels)
+
+
+def begun(start: Mapping[str, float] | None, init: str, task: _Task) -> Array:
+    """The order parameters to start from: those of another step as they are, those of replica symmetry opened."""
+    if start is None:
+        return _start(init, task)
+    if set(start) == set(STEP_NAMES):
+        return unknowns(start, STEP_NAMES)
+    return _opened(unknowns(start, ORDER_NAMES))
 
 
 def _opened(order: Array) -> Array:

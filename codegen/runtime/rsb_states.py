@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from replicode.codegen.runtime.inputs import check_number, check_signal, parameter_values, unknowns
-from replicode.codegen.runtime.kernel import ORDER_NAMES, Array
+from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.population import _population_risk, settings_of
 from replicode.codegen.runtime.rsb_evolution import Chord, Evaluated, Step, one_state, settled
 from replicode.codegen.runtime.rsb_grid import Grid
@@ -23,7 +23,7 @@ from replicode.codegen.runtime.rsb_kernel import (
     step_gradient,
     step_slope,
 )
-from replicode.codegen.runtime.rsb_solver import SETTLED, _found, _opened, _start, _state_overlaps, _Task, _task
+from replicode.codegen.runtime.rsb_solver import SETTLED, _found, _state_overlaps, _Task, _task, begun
 
 FOLLOWED = 16
 SHRINK = 0.88
@@ -58,8 +58,7 @@ def states(
     task = _task(alpha, nu, noise, lambda_k, lambda_v, parameters)
     check_number("count", count, "a whole number from 2", count >= 2)
     with np.errstate(all="ignore"):
-        begin = _opened(unknowns(start, ORDER_NAMES)) if start else _start("informed", task)
-        now, broken = _found(begin, task)
+        now, broken = _found(begun(start, "informed", task), task)
         followed = _followed(now, count, task) if broken else []
     most = int(np.argmax([e.complexity for e in followed])) if followed else 0
     return tuple(_selected(e, task, i == most) for i, e in enumerate(followed))

@@ -35,6 +35,7 @@ from replicode.codegen.runtime.values import constant_averages
 TESTED_NODES = (20_000.0, 60_000.0)
 FAR_OUTPUT = 9.0
 PANEL = 0.75
+WIDE_PANEL = 3.0  # where z* and the noise are both averaged over
 TOLD_STEP = 0.15
 
 
@@ -67,9 +68,9 @@ def _two_valued() -> bool:
     return label_at is not None and len(LABEL_VALUES) == 2 and LABEL_VALUES[0] == -LABEL_VALUES[1]
 
 
-def _outputs(level: int) -> tuple[Array, Array]:
+def _outputs(level: int, width: float = PANEL) -> tuple[Array, Array]:
     """Nodes and weights of a standard normal, in panels that end at zero."""
-    panels = np.arange(-FAR_OUTPUT, FAR_OUTPUT + 1e-9, PANEL / (1.0 + level))
+    panels = np.arange(-FAR_OUTPUT, FAR_OUTPUT + 1e-9, width / (1.0 + level))
     nodes, weights = gauss_panels(panels)
     weights = weights * np.exp(-0.5 * nodes * nodes)
     return nodes, weights / weights.sum()
@@ -143,7 +144,7 @@ def tested_values(order: Array, settings: Sequence[Setting]) -> Tested:
 def _of_values(order: Array, setting: Setting, level: int) -> tuple[float, float]:
     found = constant_averages(0.0, 1.0, setting, 0.0)
     at = ValueOverlaps(found.A * float(order[M_V]), found.B * float(order[Q_V]))
-    f, weights = _outputs(level)
+    f, weights = _outputs(level, WIDE_PANEL if LABEL_NORMALS > 1 else PANEL)
     f = f * np.sqrt(at.q)
     y, chance = _labels_at(order, setting, at, f, level, found.A)
     lost = float(weights @ (chance * loss_terms(y, np.broadcast_to(f[:, None], y.shape))[0]).sum(axis=1))
@@ -156,7 +157,7 @@ def _labels_at(
 ) -> tuple[Array, Array]:
     """Labels told from f and their chances: one row for each output."""
     normals = LABEL_NORMALS if label_at is not None else 1
-    line, chance = _outputs(level) if normals < 2 else _outputs(-1 + level)
+    line, chance = _outputs(level, WIDE_PANEL if normals > 1 else PANEL)
     grid = np.stack([g.ravel() for g in np.meshgrid(*[line] * normals)]) if normals else np.zeros((0, 1))
     weights = (
         np.prod(np.stack([g.ravel() for g in np.meshgrid(*[chance] * normals)]), axis=0) if normals else np.ones(1)

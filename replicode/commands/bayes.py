@@ -8,7 +8,8 @@ import click
 
 from replicode.commands import options
 from replicode.commands.verb import Verb, finish, progress, show
-from replicode.theory.errors import InputError
+from replicode.spectrum import NO_BAYES
+from replicode.theory.errors import InputError, Refusal
 
 
 @click.command("bayes", cls=Verb)
@@ -18,9 +19,12 @@ from replicode.theory.errors import InputError
 @click.option("--alpha", required=True, help="Samples per dimension, or a range LO:HI to look for thresholds in.")
 @options.noise
 @options.digits
+@options.spectrum
 @click.option("-o", "--output", default=None, help="With a range: the file to draw both branches to.")
 def command(alpha: str, output: str | None, **arguments: Any) -> None:
     """The Bayes-optimal test risk at finite samples, with its branches; over a range of alpha, its thresholds."""
+    if (arguments.pop("spectrum"), arguments.pop("teacher")) != (None, None):
+        raise Refusal(NO_BAYES)
     if ":" in alpha:
         _over_range(options.ends("alpha", alpha), output, options.given(arguments))
         return

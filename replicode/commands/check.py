@@ -12,10 +12,18 @@ from replicode.commands.verb import Verb, finish
 @options.activation
 @options.task
 @options.any_tokens
+@options.spectrum
 @options.param
-def command(activation: str, task: str, tokens: str | None, parameters: dict[str, float]) -> None:
+def command(
+    activation: str,
+    task: str,
+    tokens: str | None,
+    parameters: dict[str, float],
+    spectrum: str | None,
+    teacher: str | None,
+) -> None:
     """Symbolic properties of an activation, then the property suite."""
     from replicode.verbs.check import as_text, check
 
-    found = check(activation, task, tokens, parameters)
+    found = check(activation, task, tokens, parameters, spectrum=spectrum, teacher=teacher)
     finish(found.to_dict(), found.warnings, text=as_text(found), ok=found.ok)

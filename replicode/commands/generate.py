@@ -14,7 +14,9 @@ from replicode.theory.errors import InputError, Refusal
 @options.task
 @options.tokens
 @options.learned
-@click.option("--level", default="rs", show_default=True, help="rs, 1rsb, dynamics, or bayes: no activation.")
+@click.option(
+    "--level", default="rs", show_default=True, help="rs, 1rsb, population, dynamics, or bayes: no activation."
+)
 @click.option("-o", "--output", required=True, help="The file to write.")
 @options.spectrum
 @options.param
@@ -30,7 +32,7 @@ def command(
     loss: str,
     labels: str,
 ) -> None:
-    """Write a standalone NumPy solver for an activation or its training, or for the Bayes-optimal level of a task."""
+    """Write a standalone NumPy solver for an activation at some level, or for the Bayes-optimal level of a task."""
     from replicode.codegen.writing import checked_file, is_standard_output, write
 
     target = checked_file(output)

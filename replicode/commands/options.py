@@ -108,12 +108,15 @@ param = click.option("--param", "parameters", multiple=True, callback=_parameter
 nu = real("--nu", "nu", required=True, help="Signal strength; inf where the limit exists.")
 any_nu = real("--nu", "nu", default=None, help="Signal strength; inf where the limit exists; needed for any scores.")
 noise = real("--noise", "noise", default="0", show_default=True, help="Label noise, a standard deviation.")
-physics = together(
+points = together(
     real("--alpha", "alpha", required=True, help="Samples per dimension."),
     any_nu,
     noise,
     real("--lambda-k", "lambda_k", default="1", show_default=True),
     real("--lambda-v", "lambda_v", default="1", show_default=True),
+)
+physics = together(
+    points,
     click.option("--init", default="informed", show_default=True, help="informed or random."),
 )
 learned = together(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from replicode.arguments import BACKENDS, INITS, check_digits, check_parameters, not_negative, one_of, positive
+from replicode.spectrum import token_spectrum
 from replicode.sweeps.point import VERBS, Point, plain_tokens, taken, verb_of
 from replicode.theory.errors import InputError, LanguageError
 from replicode.theory.limits import real_number, whole_number
@@ -140,6 +141,7 @@ class _Table:
         arguments = {name: _checked(verb, name, row[name]) for name in row if name in takes}
         if missing := [name for name, default in takes.items() if default is Parameter.empty and name not in row]:
             raise InputError(missing[0], None, f"a value: {verb} needs one")
+        token_spectrum(arguments.get("spectrum"), arguments.get("teacher"))
         self.used |= {"verb", "task", *arguments}
         parameters: dict[str, float] = {}
         if "activation" in arguments:

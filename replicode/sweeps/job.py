@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from replicode.cache import program_digest
 from replicode.codegen.threads import one_thread
 from replicode.results import Result
-from replicode.sweeps.point import Point, verb_of
+from replicode.sweeps.point import Point, program, verb_of
 from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.registry import ACTIVATIONS, TASKS, Registered
+from replicode.uncertain import with_error
 from replicode.validation.ledger import DONE
 
 REFUSED, FAILED, FOREIGN = "refused", "failed", "foreign"
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
 
 def job_of(point: Point, owner: int | None) -> Job:
     """The job of a point."""
-    return Job(point.key, point.verb, point.call(), _names(point), program_digest(), owner)
+    return Job(point.key, point.verb, point.call(), _names(point), program(point.verb), owner)
 
 
 def _names(point: Point) -> tuple[Name, ...]:
@@ -79,7 +79,7 @@ def _as_text(kind: str, name: str, _: Registered) -> str:
 
 def run(job: Job) -> Outcome:
     """The outcome of a job: a result, a refusal or a failure with its reason. Only an interrupt gets through."""
-    if job.program != program_digest():
+    if job.program != program(job.verb):
         return Outcome(job.key, FOREIGN, {}, "the worker has another version of Replicode, NumPy, SciPy or SymPy", 0.0)
     if job.owner is not None and job.owner != os.getpid():
         _end_with(job.owner)
@@ -118,7 +118,7 @@ def _said(found: Result) -> str:
     value, error = getattr(found, name), getattr(found, "error", None)
     if not isinstance(value, float) or error is None:
         return f"{name} {value}"
-    return f"{name} {value:.6g} +- {float(error):.1e}"
+    return f"{name} {with_error(value, float(error))}"
 
 
 def _register(names: tuple[Name, ...]) -> None:

@@ -13,10 +13,11 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Any
 
 from replicode.arguments import DOUBLE_DIGITS, MOST_DIGITS
-from replicode.cache import cache_key
+from replicode.cache import cache_key, program_digest
 from replicode.content import activation_content, task_content
 from replicode.results import Result
 from replicode.theory.errors import InputError
@@ -24,6 +25,7 @@ from replicode.theory.lengths import lengths
 from replicode.validation.ledger import training_source
 
 NOT_SWEPT = ("act", "model", "progress", "parameters", "more")
+NAMES = ("activation", "task", "tokens", "init", "backend")  # text that names no file
 EFFORT = ("dim", "seeds", "digits", "backend", "root_seed")  # no part of what is asked, only of how well it is answered
 
 
@@ -94,7 +96,7 @@ class Point:
     @property
     def key(self) -> str:
         """The key of the row: what was asked, what the names in it stand for, and by which program it is answered."""
-        return cache_key("sweep", self.text, *self._contents(), VERBS[self.verb].source())
+        return cache_key("sweep", self.text, *self._contents(), program(self.verb))
 
     @property
     def name(self) -> str:
@@ -119,13 +121,31 @@ class Point:
     def _contents(self) -> tuple[object, ...]:
         given = dict(self.arguments)
         named = (activation_content(given["activation"]),) if "activation" in given else ()
-        return *named, task_content(given["task"])
+        files = (_file_content(value) for name, value in self.arguments if name not in NAMES)
+        return *named, task_content(given["task"]), *(found for found in files if found)
 
     def _own_number(self) -> int:
         """The root of the point's random streams: the same on every worker, and with more seeds or dimensions."""
         physics = {name: value for name, value in self.arguments if name not in EFFORT}
         text = json.dumps([physics, self.parameters, repr(self._contents())], sort_keys=True)
         return int(hashlib.sha256(text.encode()).hexdigest()[:7], 16)
+
+
+def _file_content(value: Any) -> str:
+    """A hash of the file that an argument names, such as a spectrum; nothing where it names none."""
+    if not isinstance(value, str) or not Path(value).is_file():
+        return ""
+    return hashlib.sha256(Path(value).read_bytes()).hexdigest()
+
+
+@lru_cache
+def program(verb: str) -> str:
+    """Hash of the source that answers a verb and of what it runs on: its rows are not those of another program."""
+    digest = hashlib.sha256(f"{program_digest()} {VERBS[verb].source()}".encode())
+    root = Path(__file__).parents[1]
+    for path in sorted((*root.glob("*.py"), *(root / "verbs").glob("*.py"))):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _short(value: Any) -> str:

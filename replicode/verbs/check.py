@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from replicode.asked import asked
 from replicode.kinds import ActivationLike, Task
 from replicode.results import CheckResult
+from replicode.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.theory.budget import budget
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
@@ -38,11 +39,15 @@ def check(
     task: str | Task = "spiked",
     tokens: Tokens | None = None,
     parameters: Mapping[str, float] | None = None,
+    *,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
     **more: float,
 ) -> CheckResult:
     """Everything that `replicode check` reports, ready for JSON; what is undecided is None.
 
-    Where the number of tokens varies the suite is run at each length, and on their mixture.
+    With a spectrum the properties of its prior are looked at too. Where the number of tokens varies the suite is run at
+    each length, and on their mixture.
     """
     from replicode.theory.derive.nishimori import nishimori
     from replicode.theory.language import unparse
@@ -53,7 +58,7 @@ def check(
     from replicode.theory.properties.domain import check_domain
     from replicode.validation.properties import subject, suited
 
-    law = None if tokens is None else lengths(tokens)
+    law, data = None if tokens is None else lengths(tokens), token_spectrum(spectrum, teacher)
     varies = law is not None and law.fixed is None
     with budget("checking the activation"):
         settled = activation(act, given_parameters(parameters, more))
@@ -67,7 +72,7 @@ def check(
             condition = None
         tried = suited(law)
         suites = [subject(fixed, setting, n, found) for n in tried.tokens]
-    verdicts = _verdicts(suites, tried)
+    verdicts = _verdicts(suites, tried) | _of_spectrum(fixed, setting, tried, data)
     claims = {
         "equivariant": found.equivariant,
         "normalised": found.normalised,
@@ -95,7 +100,22 @@ def check(
         "witnesses": {name: claim.witness for name, claim in claims.items() if claim.witness},
     }
     told = tuple(_warnings(found.growth.positive, claims, verdicts))
-    return CheckResult(facts, warnings=told, asked=asked(act, task, law, settled.values))
+    return CheckResult(facts, warnings=told, asked=asked(act, task, law, settled.values, **_question(data)))
+
+
+def _question(data: TokenSpectrum | None) -> dict[str, Any]:
+    return {} if data is None else data.question()
+
+
+def _of_spectrum(act: Any, setting: Any, tried: Lengths, data: TokenSpectrum | None) -> dict[str, Verdict]:
+    """The properties of the prior at this spectrum."""
+    if data is None:
+        return {}
+    from replicode.modules import module_for
+    from replicode.validation.properties.structured import spectrum_properties
+
+    module, _ = module_for(act, setting, tried, model=structured(None, data))
+    return spectrum_properties(module, data.argument)
 
 
 def _verdicts(suites: Sequence[Subject], tried: Lengths) -> dict[str, Verdict]:

@@ -10,7 +10,7 @@ from replicode.arguments import one_of
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import activation_content, model_content, task_content
-from replicode.kinds import ActivationLike, BayesSystem, DynamicsSystem, Model, SaddleSystem, StepSystem, Task
+from replicode.kinds import ActivationLike, Model, SaddleSystem, System, Task
 from replicode.learned import LABELS, LOSS, learned
 from replicode.learned import named as texts
 from replicode.spectrum import NO_BAYES, SpectrumLike, structured, token_spectrum
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from replicode.present import Derivation
 
 LEVELS = ("rs", "population", "bayes", "stability", "1rsb", "dynamics")
-GENERATED = ("rs", "bayes", "1rsb", "dynamics")
+GENERATED = ("rs", "population", "bayes", "1rsb", "dynamics")
 
 
 @overload
@@ -53,7 +53,7 @@ def derive(
     loss: str = LOSS,
     labels: str = LABELS,
     **more: float,
-) -> SaddleSystem | BayesSystem | DynamicsSystem | StepSystem: ...
+) -> System: ...
 
 
 def derive(
@@ -67,11 +67,11 @@ def derive(
     loss: str = LOSS,
     labels: str = LABELS,
     **more: float,
-) -> SaddleSystem | BayesSystem | DynamicsSystem | StepSystem:
+) -> System:
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution.
 
     Level bayes is the Bayes-optimal system of the task, to which no activation matters; 1rsb is one step of replica
-    symmetry breaking; level dynamics has the equations of one-pass SGD.
+    symmetry breaking, population the risk with infinite data, dynamics the equations of one-pass SGD.
     """
     law, model = None if tokens is None else lengths(tokens), learned(model, loss, labels)
     if one_of("level", level, GENERATED) == "bayes":
@@ -86,6 +86,10 @@ def derive(
         from replicode.theory.derive.dynamics import derive_dynamics
 
         return derive_dynamics(of, task, law, model)
+    if level == "population":
+        from replicode.theory.derive.population import derive_population
+
+        return derive_population(of, task, law, model)
     system = derive_system(of, task, law, model)
     if level == "rs":
         return system

@@ -16,7 +16,8 @@ import sympy as sp
 from replicode.arguments import accuracy, not_negative
 from replicode.asked import asked
 from replicode.codegen.averages import compiled
-from replicode.codegen.population import Optimum, averager, bayes_gain, best
+from replicode.codegen.population import averager, bayes_gain, best
+from replicode.codegen.runtime.optimum import Optimum
 from replicode.codegen.runtime.wording import told_apart
 from replicode.results import Result
 from replicode.theory.budget import BudgetSpent, budget

@@ -16,6 +16,7 @@ from replicode.codegen.compiler import generate
 from replicode.theory.language.activation import register, registered
 from replicode.theory.derive.bayes import derive_bayes
 from replicode.theory.derive.dynamics import derive_dynamics
+from replicode.theory.derive.population import derive_population
 from replicode.theory.derive.rsb import derive_step
 from replicode.theory.derive.saddle import derive
 from replicode.theory.model import STRUCTURED_MODEL
@@ -33,6 +34,7 @@ CASES = {
     "bayes_spiked_2.txt": ("spiked", 2, None),
     "bayes_max_2.txt": ("max", 2, None),
     "dynamics_softmax_2.txt": ("softmax", 2, "spiked", None, derive_dynamics),
+    "population_softmax_2.txt": ("softmax", 2, "spiked", None, derive_population),
 }
 
 

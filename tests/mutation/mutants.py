@@ -5,6 +5,7 @@ swapped index. A fault is caught by any property that fails or any error that is
 """
 
 from mutation.jobs import Checks, Job, Mutant
+from mutation.losses import LOSSES
 from mutation.validation import VALIDATION
 
 KERNELS = ("pullback", "gradient identity", "jacobian identity", "sigma as typed", "normalisation")
@@ -149,8 +150,8 @@ THEORY = [
     Mutant(
         "gain of the value fields",
         "theory/derive/channel.py",
-        "sp.factor(solution / v))",
-        "sp.factor(solution))",
+        "sp.factor(solution / v), v)",
+        "sp.factor(solution), v)",
         softmax_kernels,
     ),
     Mutant(
@@ -163,8 +164,8 @@ THEORY = [
     Mutant(
         "Legendre term of m",
         "theory/derive/replica.py",
-        "legendre = -N_REPLICAS * MT * block.m",
-        "legendre = N_REPLICAS * MT * block.m",
+        "return -N_REPLICAS * MT * block.m",
+        "return N_REPLICAS * MT * block.m",
         ridge,
     ),
     Mutant(
@@ -191,8 +192,8 @@ THEORY = [
     Mutant(
         "adjoint without the flow",
         "theory/tokens.py",
-        "tidy(sp.diff(value, symbols[c])) + flow)",
-        "tidy(sp.diff(value, symbols[c])))",
+        "tidy(by_sums(symbols[c])) + flow)",
+        "tidy(by_sums(symbols[c])))",
         softmax_kernels,
         ordinary=True,
     ),
@@ -506,8 +507,8 @@ CODEGEN = [
     Mutant(
         "covariance of value and label",
         "codegen/runtime/fields.py",
-        "hidden[1, 1], hidden[2, 2], hidden[1, 2], hidden[1, 2]",
-        "hidden[1, 1], hidden[2, 2], hidden[1, 1], hidden[1, 1]",
+        "hidden[0, 0], hidden[1, 1], hidden[0, 1], hidden[0, 1]",
+        "hidden[0, 0], hidden[1, 1], hidden[0, 0], hidden[0, 0]",
         gradient,
     ),
     Mutant(
@@ -703,6 +704,27 @@ SPECTRUM = [
         "gradient[part] += seen[part] * self.penalty_weights * of.penalty_slope(weights[part], strength)",
         (Checks("unit/test_spectrum.py", ("test_training_by_an_objective_written_out",)),),
     ),
+    Mutant(
+        "elliptical values without their radius",
+        "validation/elliptical.py",
+        "np.asarray(self.nodes.r * self.law.token_map.sigma(self.nodes.r * c))",
+        "np.asarray(self.law.token_map.sigma(self.nodes.r * c))",
+        (Checks("unit/test_embeddings.py", ("test_the_elliptical_risk_is_that_of_samples",)),),
+    ),
+    Mutant(
+        "elliptical slope without the outer radius",
+        "validation/elliptical.py",
+        "(c - w_c) / v[0] + self.nodes.r * pulled",
+        "(c - w_c) / v[0] + pulled",
+        (Checks("unit/test_embeddings.py", ("test_rates_are_the_gradient_of_the_envelope",)),),
+    ),
+    Mutant(
+        "test tokens of a pool that were trained on",
+        "validation/embeddings.py",
+        "for part in (order[:cut], order[cut:])",
+        "for part in (order[:cut], order[:cut])",
+        (Checks("unit/test_embeddings.py", ("test_no_test_token_was_trained_on",)),),
+    ),
 ]
 
 UNNOTICED = [
@@ -740,4 +762,4 @@ UNNOTICED = [
     ),
 ]
 
-MUTANTS = (*THEORY, *CODEGEN, *SPECTRUM, *VALIDATION, *UNNOTICED)
+MUTANTS = (*THEORY, *CODEGEN, *LOSSES, *SPECTRUM, *VALIDATION, *UNNOTICED)

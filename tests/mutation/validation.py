@@ -36,8 +36,8 @@ DATA = [
     Mutant(
         "label noise taken for a variance",
         "validation/sampling.py",
-        "self.noise, rng.standard_normal(count))",
-        "self.noise**0.5, rng.standard_normal(count))",
+        "label(z[hidden], self.noise, rng)",
+        "label(z[hidden], self.noise**0.5, rng)",
         laws,
     ),
     Mutant(
@@ -131,8 +131,8 @@ TRAINING = [
     Mutant(
         "loss and its slope without the half",
         "validation/learning.py",
-        "loss=compiled(model.loss, pair),\n        loss_by_output=compiled(sp.diff(model.loss, F), pair)",
-        "loss=compiled(2 * model.loss, pair),\n        loss_by_output=compiled(2 * sp.diff(model.loss, F), pair)",
+        "loss=compiled(loss, pair),\n        loss_by_output=compiled(slope, pair)",
+        "loss=compiled(2 * loss, pair),\n        loss_by_output=compiled(2 * slope, pair)",
         definition,
     ),
     Mutant(
@@ -419,8 +419,8 @@ MESSAGES = [
     Mutant(
         "label noise of the sampled state evolution",
         "validation/amp_evolution.py",
-        "sqrt(1.0 - q_v + of.noise**2)",
-        "sqrt(1.0 - q_v + of.noise)",
+        "label_variance(1.0 - q_v, of.noise)",
+        "label_variance(1.0 - q_v, 2.0 * of.noise)",
         checks("statistical/test_amp", "two_ways_to_the_state_evolution_agree[spiked-2.0-4000]"),
     ),
     Mutant(

@@ -9,10 +9,10 @@ from mpmath import mpf
 
 from replicode.codegen.averages import Law
 from replicode.codegen.compiler import generate
-from replicode.codegen.population import COARSE, FINE, averager, bayes_gain
+from replicode.codegen.population import averager, bayes_gain
+from replicode.codegen.runtime.optimum import COARSE, FINE
 from replicode.codegen.sampled import SampledAverages
 from replicode.theory.derive.saddle import derive
-from replicode.theory.errors import Refusal
 from replicode.theory.gaussian.closed import ScoreOverlaps, closed_averages, hard_averages
 from replicode.theory.language.activation import activation
 from replicode.theory.language.nodes import L
@@ -30,7 +30,7 @@ POINT = {"m": 0.8, "tau": 0.5, "nu": 1.3, "c": 0.3}
 def _factorised(text, task_text, tokens, m=POINT["m"], tau=POINT["tau"], nu=POINT["nu"], fineness=FINE):
     act = activation(text)
     averages, _ = averager(act, task(task_text), nu, lengths(tokens))
-    return averages(m, tau, {sp.Symbol(p, real=True): POINT[p] for p in act.parameters}, fineness)
+    return averages(m, tau, {p: POINT[p] for p in act.parameters}, fineness)
 
 
 @pytest.mark.parametrize("task_text", TASKS)
@@ -189,6 +189,8 @@ def test_a_sum_whose_body_vanishes_somewhere():
     assert found == pytest.approx((both.A, both.B), abs=1e-8)
 
 
-def test_a_constant_is_refused_by_the_solver():
-    with pytest.raises(Refusal, match="does not depend on the scores"):
-        generate(derive("2", "spiked", 2))
+def test_a_constant_has_no_scores_to_average_over():
+    """A = sigma and B = L sigma^2, without any quadrature."""
+    module = generate(derive("2", "spiked", 2)).load()
+    found = module.population_averages(0.7, 0.8, module.settings_of(1.0, 0.0, np.array([])))
+    assert (found.A, found.B, found.error) == (2.0, 8.0, 0.0)

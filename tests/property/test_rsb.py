@@ -19,8 +19,9 @@ STATES = {
     "V_v": 1.24485,
     "y": 5.848,
 }
+SYMMETRIC = {"energy": 0.148208, "V_k": 17.587}  # what `solve` finds at this point without breaking
 SHARES = st.floats(0.15, 0.6)
-GRID = (5.2, 1.6, 80, 8e4)
+GRID = (5.0, 1.5, 64, 5e4)
 
 
 @st.composite
@@ -92,9 +93,8 @@ def test_the_energy_of_a_state_is_loss_and_penalties(states):
 
 
 def test_breaking_raises_the_free_energy(states):
-    symmetric = module_of("softmax").solve(**POINT, tol=1e-3)
-    assert states.free_energy > symmetric.energy + 1e-2
-    assert states.order_parameters["V_k"] < symmetric.order_parameters["V_k"]
+    assert states.free_energy > SYMMETRIC["energy"] + 1e-2
+    assert states.order_parameters["V_k"] < SYMMETRIC["V_k"] / 2.0 + 0.5
 
 
 @pytest.mark.parametrize("lambda_", [1.0, 0.3])

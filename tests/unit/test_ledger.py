@@ -1,5 +1,6 @@
 """The ledger: whole rows whatever happens, and a clear message where a file can not be one."""
 
+import json
 import os
 import random
 import resource
@@ -57,6 +58,19 @@ def test_rows_of_another_version_are_counted():
     for key, question in (("new", "a"), ("old", "a"), ("older", "a"), ("other", "b")):
         ledger.put(key, 1, asked=question)
     assert ledger.elsewhere({"new": "a"}) == 2
+
+
+def test_lines_of_an_older_version_are_taken_over_once(tmp_path):
+    lines = tmp_path / "trained.jsonl"
+    keys = [json.dumps({"seed": s}) for s in range(4)]
+    entries = [{"key": keys[0], "payload": 1.0}, {"key": keys[0], "payload": 2.0}, {"key": keys[1], "value": 3}]
+    text = "".join(json.dumps(entry) + "\n" for entry in [*entries, {"key": keys[3], "payload": "older"}])
+    lines.write_text(text + '["no entry"]\n{"key": "{\\"seed')
+    with Ledger(tmp_path / "a.sqlite") as ledger:
+        ledger.put({"seed": 3}, "newer")
+        for path in (lines, tmp_path / "none.jsonl", lines):
+            ledger.take_over(path)
+        assert [ledger.get({"seed": s}) for s in range(4)] == [2.0, {"value": 3}, None, "newer"]
 
 
 def test_a_killed_writer_leaves_every_finished_row_and_nothing_else(tmp_path):

@@ -16,9 +16,11 @@ from replicode.codegen.link import MAIN, chosen, defined, linked, part
 from replicode.codegen.lower.bayes import LEVEL as BAYES
 from replicode.codegen.lower.dynamics import LEVEL as DYNAMICS
 from replicode.codegen.lower.module import LEVEL as TRAINED
+from replicode.codegen.lower.population import LEVEL as POPULATION
 from replicode.codegen.lower.rsb import LEVEL as STEP
 from replicode.theory.derive.bayes import derive_bayes
 from replicode.theory.derive.dynamics import derive_dynamics
+from replicode.theory.derive.population import derive_population
 from replicode.theory.derive.rsb import derive_step
 from replicode.theory.derive.saddle import derive
 from replicode.theory.model import STRUCTURED_MODEL
@@ -38,6 +40,10 @@ CASES = {
     "dynamics": ("softmax", "spiked", 2),
     "dynamics_largest": ("erf", "max", "1:0.5,2:0.5"),
     "dynamics_weighted": ("linear", "nu*tanh(x)", 2),
+    "population": ("softmax", "spiked", 2),
+    "population_kinked": ("relu", "spiked", 2),
+    "population_weighted": ("erf", "nu*tanh(x)", "1:0.5,2:0.5"),
+    "population_largest": ("linear", "max", 2),
     "step": ("softmax", "spiked", 2),
     "step_one": ("relu", "max", 1),
     "bayes": ("spiked", 2),
@@ -54,6 +60,7 @@ def _system(case):
 OTHERS = {
     "bayes": (derive_bayes, BAYES),
     "dynamics": (derive_dynamics, DYNAMICS),
+    "population": (derive_population, POPULATION),
     "step": (lambda *of: derive_step(derive(*of)), STEP),
 }
 TRAINED_CASES = [case for case in CASES if case.partition("_")[0] not in OTHERS]
@@ -153,6 +160,8 @@ def test_modules_hold_what_they_need_alone(sources):
         "lengths": ("KinkedChannel", "Ranked"),
         "dynamics": ("KERNELS", "own_nodes", "coupled_nodes", "own_log_weight", "gauss_panels"),
         "dynamics_largest": ("gaussian_nodes", "own_nodes", "KERNELS"),
+        "population": ("loss", "gradient", "prox", "panel_averages", "_weighted_risk", "iterate"),
+        "population_kinked": ("KinkedChannel", "kinked_prox", "gradient"),
         "step": ("FoldedChannel", "free_energy_gradient", "prior_update", "displacements", "Ranked", "Routes"),
         "bayes": ("CoupledChannel", "PanelWeight", "location_weights", "KERNELS", "iterate", "gauss_panels", "sobol"),
         "bayes_largest": ("OwnChannel", "ClosedWeight", "PanelWeight"),
@@ -179,7 +188,7 @@ def test_emitted_files_pass_linter_and_types(sources, tmp_path):
         assert run.returncode == 0, run.stdout + run.stderr
 
 
-LEVELS = {"trained": TRAINED, "bayes": BAYES, "dynamics": DYNAMICS, "step": STEP}
+LEVELS = {"trained": TRAINED, "bayes": BAYES, "dynamics": DYNAMICS, "population": POPULATION, "step": STEP}
 
 
 @pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)

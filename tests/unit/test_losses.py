@@ -66,11 +66,11 @@ def test_what_cannot_be_is_said_before_any_work(loss, labels, said):
         rc.solve("softmax", tokens=2, alpha=1, nu=1, loss=loss, labels=labels)
 
 
-@pytest.mark.parametrize("arguments", [["--loss", "logistic"], ["--loss", "absolut"], ["--labels", "sign(sign(z))"]])
+@pytest.mark.parametrize("arguments", [["--loss", "logistic"], ["--loss", "absolut"], ["--labels", "f + z"]])
 def test_bad_input_leaves_with_two(arguments):
     command = ["solve", "softmax", "--tokens", "2", "--alpha", "1", "--nu", "1", *arguments, "--json"]
     done = CliRunner().invoke(main, command)
-    assert (done.exit_code == 2 and "labels" in done.output) or "loss" in done.output
+    assert done.exit_code == 2 and "allowed" in done.output
 
 
 def test_the_signal_may_be_left_out_where_no_score_is_seen():
@@ -82,7 +82,12 @@ def test_the_signal_may_be_left_out_where_no_score_is_seen():
 LOSSES = ["absolute", "huber:0.7", "hinge", "logistic", "relu(y - f) + (y - f)**2/4", "log(1 + (y - f)**2)"]
 
 
-@pytest.mark.parametrize("text", LOSSES)
+def _but(*ordinary):
+    """All losses, of which these are tried in every run."""
+    return [text if text in ordinary else pytest.param(text, marks=pytest.mark.full) for text in LOSSES]
+
+
+@pytest.mark.parametrize("text", _but("huber:0.7", "hinge", "logistic"))
 def test_the_envelope_is_a_minimum(text):
     """Value, gain and loss at the prox of generated kernels, against a minimisation by SciPy, on one token."""
     model = model_of(text, "sign" if text in ("hinge", "logistic") else "gaussian")
@@ -108,9 +113,9 @@ def test_the_envelope_is_a_minimum(text):
         assert loss[i] == pytest.approx(float(cost(y[i], w[0, i] + scale * gain[i])), abs=1e-9)
 
 
-@pytest.mark.parametrize("text", LOSSES)
+@pytest.mark.parametrize("text", _but("absolute", "logistic"))
 def test_the_derivatives_of_the_envelope(text):
-    """In U and in N, by differences of generated kernels: softmax at two tokens, loss, slope and curvature."""
+    """In U and in N, by differences of generated kernels: linear at two tokens, loss, slope and curvature."""
     model = model_of(text, "sign" if text in ("hinge", "logistic") else "gaussian")
     module = generate(derive("linear", "spiked", 2, model)).load()
     rng = np.random.default_rng(2)
@@ -150,7 +155,7 @@ def test_training_rounds_off_what_jumps():
 
 def test_labels_are_drawn_by_their_chances():
     """Mean and square of drawn labels against the moments of a generated module; false alarms: 6e-5."""
-    for labels, loss in (("logit:2", "logistic"), ("outliers:0.2:3", "quadratic"), ("magnitude", "quadratic")):
+    for labels, loss in (("logit:2", "logistic"), ("outliers:0.2:3", "quadratic")):
         model = model_of(loss, labels)
         module = generate(derive("1", "spiked", 1, model)).load()
         rng = np.random.default_rng(3)
@@ -169,7 +174,9 @@ def test_a_model_is_part_of_what_was_asked():
     assert "loss" not in plain.asked and "test_loss" not in plain.to_dict()
 
 
-@pytest.mark.parametrize("loss, labels", [("logistic", "sign"), ("huber:1", "outliers:0.1:4")])
+@pytest.mark.parametrize(
+    "loss, labels", [("logistic", "sign"), pytest.param("huber:1", "outliers:0.1:4", marks=pytest.mark.full)]
+)
 def test_every_step_of_the_derivation_holds(loss, labels):
     """Both sides of each step at a random point, as tests/unit/test_chain.py does for the default."""
     system = derive("1", "spiked", 1, model_of(loss, labels))

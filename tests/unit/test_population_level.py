@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 import sympy as sp
@@ -10,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicode.cli import main
+from replicode.codegen.compiler import generate
 from replicode.theory.derive.nishimori import nishimori
+from replicode.theory.derive.population import derive_population
 from replicode.theory.errors import InputError
 from replicode.theory.language.activation import activation, registered
 from replicode.theory.language.task import task
@@ -324,3 +328,39 @@ def test_another_model(text):
     assert scaled.order_parameters["m_v"] == pytest.approx(2 * plain.order_parameters["m_v"], rel=1e-9)
     if text == "linear":
         assert sp.sympify(scaled.closed_form) == 12 * sp.sympify(plain.closed_form)
+
+
+GENERATED = {
+    "softmax": ("softmax", "spiked", 2, {}),
+    "free": ("erf", "spiked", 2, {}),
+    "given": ("erf", "spiked", 2, {"c": 0.4}),
+    "kinked": ("relu", "spiked", 2, {}),
+    "lengths": ("linear", "spiked", "1:0.5,2:0.5", {}),
+    "weighted": ("linear", "nu*tanh(x)", 2, {}),
+}
+
+
+@pytest.mark.parametrize("case", GENERATED)
+def test_a_generated_module_finds_the_same_optimum(case):
+    """Nodes over the scores and one-token averages are two ways to the same numbers."""
+    text, weight, tokens, values = GENERATED[case]
+    module = generate(derive_population(text, weight, tokens)).load()
+    found = module.solve(2.0, 0.3, **values)
+    expected = population(text, task=weight, tokens=tokens, nu=2.0, noise=0.3, **values)
+    assert abs(found.excess_risk - expected.excess_risk) <= found.error + expected.error < 1e-10
+    assert found.test_risk == pytest.approx(expected.test_risk, abs=1e-10) and not found.warnings
+    if case != "kinked":  # relu does not see the size of k
+        assert found.order_parameters == pytest.approx(expected.order_parameters, abs=1e-6)
+    overlaps = [found.order_parameters[n] for n in ("m_k", "q_k", "m_v", "q_v")]
+    assert module.population_risk(*overlaps, 2.0, 0.3, **found.parameters) == pytest.approx(found.test_risk, abs=1e-8)
+
+
+def test_a_generated_module_runs_alone(tmp_path):
+    path = tmp_path / "linear.py"
+    arguments = ["generate", "linear", "--level", "population", "--tokens", "2", "-o", str(path)]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    command = [sys.executable, "-I", str(path), "--nu", "2", "--json"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert json.loads(run.stdout)["excess_risk"] == pytest.approx(1 / 3, abs=1e-12)
+    refused = subprocess.run([*command, "--param", "c=1"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and "parameters: got ['c']" in refused.stderr

@@ -18,6 +18,7 @@ from replicode.validation.controls import controls_of
 from replicode.validation.measure import measure
 from replicode.validation.module import GeneratedAttention
 from replicode.validation.online import one_pass
+from replicode.validation.properties.structured import spectrum_properties
 from replicode.validation.sampling import Sampler
 from replicode.validation.scores import GaussianScores
 from replicode.validation.spectrum import Coordinates
@@ -218,3 +219,21 @@ def test_validate_takes_multiples_of_the_dimension():
     point = dict(tokens=2, alpha=2.0, nu=2.0, noise=0.3, spectrum="power:1:25", dim=110, seeds=2)
     report = rc.validate("softmax", **point)
     assert report.dims == (25, 50, 100) and report.asked["spectrum"] == "power:1:25"
+
+
+def test_properties_of_a_spectrum(monkeypatch):
+    module = module_for("softmax", "spiked", 2, model=STRUCTURED_MODEL)[0]
+    data = token_spectrum(S, "top:60")
+    names = spectrum_properties(module, data.argument)
+    assert len(names) == 3 and {v.outcome for v in names.values()} == {"passed"}
+    terms = module.coordinate_terms
+    monkeypatch.setattr(module, "coordinate_terms", lambda a, b, s, p, c: terms(a, b, s + 0.1, p, c))
+    failed = [name for name, v in spectrum_properties(module, data.argument).items() if v.outcome == "failed"]
+    assert failed == ["spectrum: scale of covariance and penalty", "spectrum: penalty of the covariance"]
+    monkeypatch.setattr(module, "coordinate_terms", lambda *a: [1.01**i * t for i, t in enumerate(terms(*a))])
+    assert spectrum_properties(module, data.argument)["spectrum: residual is the gradient"].outcome == "failed"
+
+
+def test_bayes_with_a_spectrum_is_refused():
+    done = _run("bayes", "--tokens", "2", "--alpha", "4", "--nu", "2", "--spectrum", "power:1:9")
+    assert done.exit_code == 1 and "Bayes-optimal" in done.stderr

@@ -233,9 +233,19 @@ def test_keys_are_of_the_content(monkeypatch):
     for change in ({}, {"nu": 2.5}, {"digits": 4}, {"lambda_v": 2}, {"task": "max"}, {"activation": "softmax"}):
         keys.add(points_of({**CHEAP, **change})[0].key)
     before = len(keys)
-    monkeypatch.setattr("replicode.cache.program_digest", lambda: "another program")
+    monkeypatch.setattr(point, "program", lambda verb: "another program")
     keys.add(points_of(CHEAP)[0].key)
     assert before == 8 and len(keys) == 9
+
+
+def test_a_file_is_known_by_what_is_in_it(tmp_path):
+    path, keys = tmp_path / "spectrum.txt", set()
+    for text in ("1\n1\n2\n", "1\n1\n3\n", "1\n1\n2\n"):
+        path.write_text(text)
+        keys.add(points_of({**CHEAP, "spectrum": str(path)})[0].key)
+    assert len(keys) == 2
+    with pytest.raises(InputError, match=r"^spectrum: got 'none\.txt'"):
+        points_of({**CHEAP, "spectrum": "none.txt"})
 
 
 def test_random_streams_are_those_of_the_point():
@@ -303,7 +313,7 @@ def test_the_command_exports_and_leaves_with_the_status_of_its_rows(solved, tmp_
     result = json.loads(found.stdout)
     assert found.exit_code == 0 and result["schema"] == "replicode/sweep/1" and len(result["rows"]) == 4
     assert result["ledger"] == str(tmp_path / "c.sqlite") and (tmp_path / "c.sqlite").exists()
-    assert "4/4 (0 s left); test_risk 4 +- 1.0e-03: solve linear" in found.stderr
+    assert "4/4 (0 s left); test_risk 4.000(1): solve linear" in found.stderr
     happens[5.0] = Refusal("too far")
     path.write_text(path.read_text().replace("1:4:4", "1:5:5"))
     found = run(path)
@@ -351,8 +361,8 @@ def test_a_second_sweep_of_the_same_ledger_is_told(solved, tmp_path):
 def test_rows_of_another_version_are_left_and_told(solved, tmp_path, monkeypatch):
     config = {"activation": "linear", **LAW}
     rc.sweep(config, ledger=tmp_path / "a", progress=False)
-    monkeypatch.setattr("replicode.cache.program_digest", lambda: "new")
-    monkeypatch.setattr(job, "program_digest", lambda: "new")
+    for place in (point, job):
+        monkeypatch.setattr(place, "program", lambda verb: "new")
     found = rc.sweep(config, ledger=tmp_path / "a", progress=False)
     assert found.computed == 1 and found.older == 1 and found.ok
 

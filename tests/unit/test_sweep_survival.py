@@ -66,8 +66,10 @@ def killed_often(points, folder, workers, kills, whole):
         while counted(folder / "a.sqlite") < wanted and sweep.poll() is None:
             time.sleep(0.01)
         time.sleep(moments.uniform(0.0, 0.3))
+        started_by_it = children(sweep.pid, "popen_loky") if workers > 1 else []
         sweep.kill()
         sweep.communicate()
+        assert ended(started_by_it)
         found = rows(folder / "a.sqlite")
         assert known.items() <= found.items()  # with the seconds that they took: none was computed again
         known = found
@@ -78,6 +80,24 @@ def killed_often(points, folder, workers, kills, whole):
     assert int(told) == total - len(known) and known.items() <= rows(folder / "a.sqlite").items()
     assert (folder / "rows.csv").read_bytes() == whole.read_bytes()
     return len(known)
+
+
+def children(pid, word):
+    """The processes that a process started whose command has this word."""
+    with suppress(OSError):
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [int(p) for p in found if word in Path(f"/proc/{p}/cmdline").read_text()]
+    return []
+
+
+def ended(pids, seconds=20.0):
+    """Whether these processes end in time."""
+    until = time.monotonic() + seconds
+    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.1)
+    return not left
 
 
 def counted(path):
@@ -107,13 +127,8 @@ def test_a_sweep_of_200_points_killed_ten_times(tmp_path):
     assert 0 < killed_often(LARGE, tmp_path, 2, 10, whole) < 200 == len(rows(tmp_path / "a.sqlite"))
 
 
-def children(pid, word):
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(p) for p in found if word in Path(f"/proc/{p}/cmdline").read_text()]
-
-
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the children of a process are read from /proc")
-def test_a_killed_worker_loses_nothing_and_workers_end_with_their_sweep(whole, tmp_path):
+def test_a_killed_worker_loses_nothing(whole, tmp_path):
     sweep = started(SMALL, tmp_path, 2)
     workers = []
     while len(workers) < 2 and sweep.poll() is None:

@@ -92,11 +92,10 @@ def _of_one_output(model: Model) -> ValueElimination:
     """The same through the envelope of one variable."""
     rate, v = model.output_rate(), model.values.V
     tau, smooth, convex = v * N, is_smooth(model.loss), is_convex(model)
-    objective = AMPLITUDE**2 * N / (2 * v) + model.loss.subs(F, U + AMPLITUDE * N)
     loss = model.loss.subs(F, OUTPUT)
     return ValueElimination(
         rate=rate,
-        objective=objective,
+        objective=AMPLITUDE**2 * N / (2 * v) + model.loss.subs(F, U + AMPLITUDE * N),
         amplitude=v * GAIN,
         envelope=tau * GAIN**2 / 2 + loss,
         output=OUTPUT,

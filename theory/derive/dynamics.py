@@ -149,6 +149,19 @@ class DynamicsSystem:
         """The number of tokens where it is given and does not vary."""
         return None if self.lengths is None else self.lengths.fixed
 
+    @property
+    def integrand_degree(self) -> int | None:
+        """The degree in the scores of what is averaged over them, where that is a polynomial.
+
+        Of r and sigma it is that of sigma and one more, and that of sigma; of a slope of f that of sigma. The largest
+        is of r^2 f_l f_j.
+        """
+        expr = self.activation.expr
+        if not (self.task.gaussian and self.properties.elementwise and expr.is_polynomial(X)):
+            return None
+        degree = int(sp.Poly(expr, X).degree())
+        return 2 * (degree + 1) + 2 * degree
+
     @cached_property
     def loss(self) -> StagedDerivatives:
         """The derivatives of the output sum_l sigma_l w_l in scores and values, stage by stage."""

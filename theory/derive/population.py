@@ -21,7 +21,7 @@ from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.model import DEFAULT_MODEL, LABEL_NOISE, SIGMA, Block, Model
 from replicode.theory.properties.domain import check_domain
-from replicode.theory.properties.symbolic import properties
+from replicode.theory.properties.symbolic import Properties, properties
 
 CHI_EPS, CHI_IDLE = sp.Symbol("chi_eps", real=True), sp.Symbol("chi_l", real=True)
 SIGMA_EPS, SIGMA_IDLE = sp.Symbol("sigma_eps", real=True), sp.Symbol("sigma_l", real=True)
@@ -180,6 +180,7 @@ class PopulationSystem:
     task: Task
     lengths: Lengths | None
     model: Model
+    properties: Properties
     reductions: tuple[Reduction, ...]
     risk: PopulationRisk
     averages: ClosedAverages
@@ -190,10 +191,10 @@ def derive_population(
     act: str | Activation,
     setting: str | Task = "spiked",
     tokens: Tokens | None = None,
-    model: Model = DEFAULT_MODEL,
+    model: Model | None = None,
 ) -> PopulationSystem:
     """The population level of an activation on any task, at any, a given or a varying number of tokens."""
-    law = None if tokens is None else lengths(tokens)
+    law, model = None if tokens is None else lengths(tokens), model or DEFAULT_MODEL
     act, setting = activation(act), task(setting).at(law)
     for length in law.tokens if law else (None,):
         check_domain(act, length)
@@ -201,7 +202,8 @@ def derive_population(
     if law is not None:
         found = ClosedAverages(over_lengths(found.A, A, law), over_lengths(found.B, B, law))
     risk = population_risk(setting, model)
-    return PopulationSystem(act, setting, law, model, reductions(properties(act)), risk, found)
+    known = properties(act)
+    return PopulationSystem(act, setting, law, model, known, reductions(known), risk, found)
 
 
 def over_lengths(closed: sp.Expr | None, average: sp.Symbol, law: Lengths) -> sp.Expr | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 import sympy as sp
 
@@ -377,7 +378,13 @@ def tilted_gain(gain: sp.Symbol) -> sp.Symbol:
 @budget("deriving one step of replica symmetry breaking")
 def derive_step(system: SaddleSystem) -> StepSystem:
     """One step of breaking for a derived saddle-point system."""
-    model, blocks = system.model, step_blocks(system.model)
+    return StepSystem(system=system, **_of_model(system.model))
+
+
+@cache
+def _of_model(model: Model) -> dict[str, Any]:
+    """What does not depend on the activation, nor on the task: all but the averages themselves."""
+    blocks = step_blocks(model)
     priors = _priors(model)
     free_energy = sp.Add(*[p.value for p in priors.values()]) + ALPHA * step_envelope_of(model)
     unknowns = [s for b in blocks for s in (*b.order, *b.conjugates)]
@@ -385,17 +392,16 @@ def derive_step(system: SaddleSystem) -> StepSystem:
     rates = _rates(model)
     first, renamed = blocks[0], {b: blocks[0].renaming(b) for b in blocks}
     conjugates, update = _conjugate_update(first, gradient, rates), _prior_update(first, gradient)
-    return StepSystem(
-        system=system,
-        priors=priors,
-        gaussian=gaussian_step(model),
-        free_energy=free_energy,
-        gradient=gradient,
-        rates=rates,
-        conjugate_update={names[s]: e.xreplace(names) for names in renamed.values() for s, e in conjugates.items()},
-        prior_update={names[s]: e.xreplace(names) for names in renamed.values() for s, e in update.items()},
-        stability=step_stability(model),
-    )
+    return {
+        "priors": priors,
+        "gaussian": gaussian_step(model),
+        "free_energy": free_energy,
+        "gradient": gradient,
+        "rates": rates,
+        "conjugate_update": {n[s]: e.xreplace(n) for n in renamed.values() for s, e in conjugates.items()},
+        "prior_update": {n[s]: e.xreplace(n) for n in renamed.values() for s, e in update.items()},
+        "stability": step_stability(model),
+    }
 
 
 def _priors(model: Model) -> dict[str, StepPrior]:

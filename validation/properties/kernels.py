@@ -130,7 +130,7 @@ def generated_code(of: Subject) -> Verdict:
             for result, (output, value) in zip(results, run.items(), strict=True):
                 found = _entries(result, index, len(points))
                 if name == "expansion":
-                    value = _expanded(output, value, int(module.SHIFT_INVARIANT))
+                    value = _expanded(output, value, int(getattr(module, "SHIFT_INVARIANT", True)))
                 expected = _flat(value) * (len(found) if not isinstance(value, list | mpmath.matrix) else 1)
                 verdicts.append(compared(f"{name}, {output}", found, expected, mpf(EMITTED)))
     return every(verdicts)

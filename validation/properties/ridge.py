@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import mpmath
@@ -16,7 +17,6 @@ from replicode.validation.properties.averages import (
     ORDER,
     PHYSICS,
     RESOLVED,
-    ordered,
     quiet,
     resolution,
     unresolved,
@@ -39,12 +39,14 @@ def ridge_limit(of: Subject) -> Verdict:
     if module is None or scale is None:
         return not_applicable("sigma is no constant at one token, or has no solver")
 
+    order, conjugates = ({n: x for n, x in at.items() if n in names} for at, names in _points(module))
+
     def rates(nodes: int) -> Any:
         arguments = {**vars(PHYSICS), "nodes": nodes, **of.parameters}
         gap = [
             np.append(
-                module.residual(ORDER, CONJUGATES, **{**arguments, "alpha": alpha})[: len(ORDER)],
-                module.free_energy(ORDER, CONJUGATES, **{**arguments, "alpha": alpha}),
+                module.residual(order, conjugates, **{**arguments, "alpha": alpha})[: len(order)],
+                module.free_energy(order, conjugates, **{**arguments, "alpha": alpha}),
             )
             for alpha in (PHYSICS.alpha, 2 * PHYSICS.alpha)
         ]
@@ -57,18 +59,26 @@ def ridge_limit(of: Subject) -> Verdict:
     shrink = 1.0 + scale**2 * ORDER["V_v"]
     square = 1.0 + PHYSICS.noise**2 - 2.0 * scale * ORDER["m_v"] + scale**2 * ORDER["q_v"]
     slopes = {"m_v": -scale / shrink, "q_v": scale**2 / (2.0 * shrink), "V_v": -(scale**2) * square / (2.0 * shrink**2)}
-    expected = ordered({**dict.fromkeys(ORDER, 0.0), **slopes}, of.model.order_parameters)
+    expected = np.array([slopes.get(name, 0.0) for name in module.ORDER_NAMES])
     allowed = max(10 * off, 1e-8) * (1.0 + float(np.abs(expected).max()))
     setting = module.Setting(PHYSICS.nu, PHYSICS.noise, of.values(module))
-    prox = module.ProxChannel(module.lattice(module.node_dimensions(setting), NODES[0], 0), setting)
-    response = quiet(prox.response, ordered(ORDER, of.model.order_parameters))
     squares = [0.0, 0.0, (scale**2 / shrink) ** 2]
+    if "m_k" in order:
+        channel = module.ProxChannel(module.lattice(module.node_dimensions(setting), NODES[0], 0), setting)
+    else:
+        channel, squares = module.first_values(setting), squares[2:]
+    response = quiet(channel.response, np.array([order[name] for name in module.ORDER_NAMES]))
     return every(
         [
             near("E[M] and its derivatives", fine, [*expected, square / (2.0 * shrink)], allowed),
-            near("squared responses", response.squares, squares, 1e-8 * (1.0 + squares[2])),
+            near("squared responses", response.squares, squares, 1e-8 * (1.0 + squares[-1])),
         ]
     )
+
+
+def _points(module: ModuleType) -> tuple[tuple[dict[str, float], tuple[str, ...]], ...]:
+    """The point at which all is evaluated, and the names that the module has of it."""
+    return (dict(ORDER), module.ORDER_NAMES), (dict(CONJUGATES), module.CONJUGATE_NAMES)
 
 
 def ridge_risk(of: Subject) -> Verdict:

@@ -10,9 +10,10 @@ import mpmath
 import numpy as np
 
 from replicode.codegen.loading import call
-from replicode.codegen.population import FINE, averager
+from replicode.codegen.population import averager
 from replicode.codegen.runtime.bayes_evolution import Branch
 from replicode.codegen.runtime.bayes_solver import equilibrium
+from replicode.codegen.runtime.optimum import FINE
 from replicode.theory.errors import Refusal
 from replicode.theory.language.task import Task
 from replicode.theory.lengths import lengths

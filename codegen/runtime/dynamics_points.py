@@ -1,0 +1,255 @@
+"""Fixed points of the training dynamics and their stability, the way off the plateau, and the largest step size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from replicode.codegen.runtime.dynamics_averages import World, averages_at
+from replicode.codegen.runtime.dynamics_flow import Descent, Motion, integrated, named
+from replicode.codegen.runtime.dynamics_kernel import OVERLAP_NAMES
+from replicode.codegen.runtime.dynamics_solver import descent_of, least_norm, most_level, start_of, world_of
+from replicode.codegen.runtime.kernel import Array
+
+POINT_LEVEL = 2
+NEWTON_STEPS = 40
+AT_POINT = 1e-9
+SAME_POINT = 1e-4
+CROSS = slice(4, 7)
+SCORE_STARTS = ((0.0, 0.01), (0.5, 0.5), (-0.5, 0.5), (1.5, 2.5))
+LONG = 60.0
+FAR = 100.0  # rates that are small out there belong to a k that runs away
+
+
+class FixedPoint(NamedTuple):
+    """A point where all rates vanish, with the eigenvalues of their Jacobian there, largest real part first.
+
+    `transverse` are those of the cross overlaps, which leave the manifold: it attracts near the point where all of
+    their real parts are negative.
+    """
+
+    order_parameters: dict[str, float]
+    test_risk: float
+    stable: bool
+    manifold_attracts: bool
+    eigenvalues: tuple[float, ...]
+    frequencies: tuple[float, ...]
+    transverse: tuple[float, ...]
+    residual: float
+
+
+def fixed_points(
+    nu: float,
+    noise: float = 0.0,
+    *,
+    rate: float = 1.0,
+    rate_v: float | None = None,
+    lambda_k: float = 0.0,
+    lambda_v: float = 0.0,
+    batch: float = 1.0,
+    flow: bool = False,
+    starts: Sequence[dict[str, float]] = (),
+    **parameters: float,
+) -> tuple[FixedPoint, ...]:
+    """The fixed points that Newton steps find from the ends of a few trajectories and from their starts."""
+    descent = descent_of(rate, rate_v, lambda_k, lambda_v, batch, flow, False)
+    world = world_of(nu, noise, parameters)
+    return points_of(Motion(descent, world, min(POINT_LEVEL, most_level(nu))), [start_of(s) for s in starts])
+
+
+def points_of(motion: Motion, starts: Sequence[Array]) -> tuple[FixedPoint, ...]:
+    """The same of a motion, least risk first."""
+    found: list[Array] = []
+    for begin in [*starts, *_begins(motion.world)]:
+        for guess in (_settled(motion, begin), begin):
+            point = None if guess is None else newton(motion, guess)
+            if point is not None and not any(np.abs(point - other).max() < SAME_POINT for other in found):
+                found.append(point)
+    told = [told_point(motion, point) for point in found]
+    return tuple(sorted(told, key=lambda p: p.test_risk))
+
+
+def _begins(world: World) -> list[Array]:
+    """Scores with, without and against the teacher, each with the best v along its own."""
+    return [with_best_value(m, q, world) for m, q in SCORE_STARTS]
+
+
+def with_best_value(m_k: float, q_k: float, world: World) -> Array:
+    """These scores and the v = m_v v* that has the least risk."""
+    overlaps = np.r_[m_k, q_k, np.zeros(5)]
+    pull = averages_at(overlaps, world, 0).pulls[5]
+    risks = [averages_at(np.r_[m_k, q_k, 0.0, q, np.zeros(3)], world, 0).risk for q in (0.0, 1.0)]
+    square = risks[1] - risks[0]
+    best = pull / square if square > 0.0 else 0.0
+    return np.asarray(np.r_[m_k, q_k, best, best * best, np.zeros(3)])
+
+
+def _settled(motion: Motion, begin: Array) -> Array | None:
+    """Where a rough trajectory ends; None where it diverges."""
+    speed = max(motion.descent.eta_k, motion.descent.eta_v)
+    path = integrated(motion._replace(level=0), begin, np.array([0.0, LONG / speed]), 1e-6)
+    return path.overlaps[:, -1] if path.finished and not path.diverged else None
+
+
+def newton(motion: Motion, guess: Array) -> Array | None:
+    """The zero of the rates that Newton steps, halved where they do not gain, reach; None where they reach none."""
+    at, rates = guess, motion.rates(guess)
+    speed = max(motion.descent.eta_k, motion.descent.eta_v)
+    for _ in range(NEWTON_STEPS):
+        size = float(np.abs(rates).max())
+        if not np.isfinite(size):
+            return None
+        if size <= AT_POINT * speed:
+            break
+        step = np.linalg.lstsq(motion.jacobian(at) @ _by_rest(at), -rates, rcond=1e-10)[0]
+        for share in 0.5 ** np.arange(12):
+            moved = _moved(at, share * step)
+            tried = motion.rates(moved)
+            if np.abs(tried).max() < size:
+                at, rates = moved, tried
+                break
+        else:
+            return None
+    else:
+        return None
+    if np.abs(at).max() > FAR:
+        return None
+    return at if least_norm(at) >= -1e-6 * max(1.0, float(np.abs(at).max())) else None
+
+
+def _by_rest(at: Array) -> Array:
+    """The overlaps' derivatives in the same coordinates, but q_k - m_k^2 in place of q_k."""
+    change = np.eye(at.size)
+    change[1, 0] = 2.0 * at[0]
+    return change
+
+
+def _moved(at: Array, step: Array) -> Array:
+    """The overlaps after a step in these coordinates; q_k - m_k^2 stays at 0 or above."""
+    moved = at + step
+    moved[1] = max(at[1] - at[0] ** 2 + step[1], 0.0) + moved[0] ** 2
+    return moved
+
+
+def told_point(motion: Motion, point: Array) -> FixedPoint:
+    """A fixed point with its stability."""
+    jacobian = motion.jacobian(point)
+    values = np.linalg.eigvals(jacobian)
+    values = values[np.argsort(-values.real)]
+    across = np.sort(np.linalg.eigvals(jacobian[CROSS, CROSS]).real)[::-1]
+    return FixedPoint(
+        order_parameters=named(point),
+        test_risk=motion.risk(point),
+        stable=bool(values.real.max() < 0.0),
+        manifold_attracts=bool(across.max() < 0.0),
+        eigenvalues=tuple(values.real.tolist()),
+        frequencies=tuple(values.imag.tolist()),
+        transverse=tuple(across.tolist()),
+        residual=float(np.abs(motion.rates(point)).max()),
+    )
+
+
+class Plateau(NamedTuple):
+    """Where a k that knows nothing of its teacher comes to rest, and how it leaves.
+
+    With a drift of m_k the way off takes a time that does not depend on D. Without, m_k grows from its first size of
+    order D^(-1/2) at the rate `growth`: the time is log(D)/(2 growth), `per_log_dim` log(D), and infinite where
+    nothing grows.
+    """
+
+    order_parameters: dict[str, float]
+    test_risk: float
+    drift: float
+    growth: float
+    per_log_dim: float | None
+
+
+def plateau(
+    nu: float,
+    noise: float = 0.0,
+    *,
+    rate: float = 1.0,
+    rate_v: float | None = None,
+    lambda_k: float = 0.0,
+    lambda_v: float = 0.0,
+    batch: float = 1.0,
+    flow: bool = False,
+    spherical: bool = False,
+    start: dict[str, float] | None = None,
+    **parameters: float,
+) -> Plateau:
+    """The end of the trajectory on which m_k and the cross overlaps are held at 0."""
+    from scipy.integrate import solve_ivp
+
+    descent = descent_of(rate, rate_v, lambda_k, lambda_v, batch, flow, spherical)
+    motion = Motion(descent, world_of(nu, noise, parameters), min(POINT_LEVEL, most_level(nu)))
+    kept = np.array([0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
+    begin = start_of(start) * kept
+    span = (0.0, LONG / max(descent.eta_k, descent.eta_v))
+    found = solve_ivp(lambda _, o: kept * motion.rates(o), span, begin, method="LSODA", rtol=1e-8, atol=1e-12)
+    point = found.y[:, -1].copy()
+    point[1] = max(point[1], 0.0)
+    drift = float(motion.rates(point)[0])
+    speed = max(descent.eta_k, descent.eta_v)
+    growth = float(motion.jacobian(point)[0, 0])
+    slow = abs(drift) <= 1e-8 * speed and growth > 0.0
+    return Plateau(named(point), motion.risk(point), drift, growth, 0.5 / growth if slow else None)
+
+
+def critical_rate(
+    nu: float,
+    noise: float = 0.0,
+    *,
+    ratio: float = 1.0,
+    lambda_k: float = 0.0,
+    lambda_v: float = 0.0,
+    batch: float = 1.0,
+    **parameters: float,
+) -> float | None:
+    """The step size of k, that of v being `ratio` times it, up to which the flow's best fixed point stays and attracts.
+
+    None where the flow itself has no such point, or where it stays at every step size that was tried.
+    """
+    world = world_of(nu, noise, parameters)
+    speeds = Descent(1.0, ratio, lambda_k, lambda_v, flow=True)
+    flows = points_of(Motion(speeds, world, min(POINT_LEVEL, most_level(nu))), ())
+    stable = [p for p in flows if p.eigenvalues[0] < 1e-7]
+    if not stable:
+        return None
+    point, eta, step = np.array(list(stable[0].order_parameters.values())), 0.0, 0.02
+    level = min(2, most_level(nu))
+    while step > 1e-4 * (eta + 1e-3):
+        further = eta + step
+        held = _held(Motion(Descent(further, ratio * further, lambda_k, lambda_v, batch), world, level), point)
+        if held is None:
+            step *= 0.3
+        else:
+            eta, point, step = further, held, 1.5 * step
+        if eta > 1e3:
+            return None
+    return float(eta)
+
+
+def _held(motion: Motion, guess: Array) -> Array | None:
+    """The fixed point near a guess, where there is one and it attracts."""
+    point = newton(motion, guess)
+    if point is None or np.linalg.eigvals(motion.jacobian(point)).real.max() > 1e-7:
+        return None
+    return point
+
+
+def field(nu: float, noise: float, m_k: Array, m_v: Array, at: dict[str, float], **options: Any) -> tuple[Array, Array]:
+    """The rates of m_k and m_v on a grid of both, the other overlaps being those of a point, norms what they need."""
+    known = {"rate_v": None, "lambda_k": 0.0, "lambda_v": 0.0, "batch": 1.0, "flow": False, "spherical": False}
+    how = {name: options.pop(name, value) for name, value in known.items()}
+    motion = Motion(descent_of(options.pop("rate", 1.0), **how), world_of(nu, noise, options), 0)
+    base, speeds = start_of(at), np.empty((2, m_v.size, m_k.size))
+    of_k, norm_k, of_v, norm_v = (OVERLAP_NAMES.index(name) for name in ("m_k", "q_k", "m_v", "q_v"))
+    rest_k, rest_v = base[norm_k] - base[of_k] ** 2, base[norm_v] - base[of_v] ** 2
+    for i, v in enumerate(m_v):
+        for j, k in enumerate(m_k):
+            base[[of_k, norm_k, of_v, norm_v]] = k, rest_k + k * k, v, rest_v + v * v
+            speeds[:, i, j] = motion.rates(base)[[of_k, of_v]]
+    return speeds[0], speeds[1]

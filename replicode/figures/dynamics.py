@@ -1,0 +1,115 @@
+"""Figures of training: risk and overlaps against time, the phase portrait in (m_k, m_v), and a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from replicode.codegen.writing import write_picture
+from replicode.figures.drawing import pyplot, style
+from replicode.verbs.dynamics import Dynamics
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "0.3")
+LABELS = {
+    "m_k": "$m_k$",
+    "q_k": "$q_k$",
+    "m_v": "$m_v$",
+    "q_v": "$q_v$",
+    "kv_star": r"$k\cdot v^*/D$",
+    "vk_star": r"$v\cdot k^*/D$",
+    "kv": r"$k\cdot v/D$",
+}
+CELLS = 17
+
+
+def draw(found: Dynamics, activation: str, path: Path) -> str:
+    """One activation in three panels, several in two."""
+    plt = pyplot()
+    with style(plt):
+        panels = 2 if found.compare else 3
+        figure, axes = plt.subplots(1, panels, figsize=(3.4 * panels, 3.0), constrained_layout=True)
+        if found.compare:
+            _compared(axes, found, activation)
+        else:
+            _risk(axes[0], found, activation)
+            _overlaps(axes[1], found)
+            _portrait(axes[2], found)
+        for axis in axes[:2]:
+            axis.set_xlabel("time (steps/D)" if not found.asked["flow"] else "time")
+        try:
+            return str(write_picture(path, figure))
+        finally:
+            plt.close(figure)
+
+
+def _risk(axis: Any, found: Dynamics, activation: str) -> None:
+    axis.plot(found.time, found.test_risk, color=COLOURS[0], label=f"{activation}, theory")
+    _marks(axis, found.plateau_risk, found.escape, COLOURS[0])
+    axis.set_ylabel("test risk")
+    axis.legend(loc="upper right")
+
+
+def _marks(axis: Any, plateau: float, escape: float | None, colour: str) -> None:
+    axis.axhline(plateau, color="0.6", linewidth=0.8, linestyle=":", label="plateau")
+    if escape is not None:
+        axis.axvline(escape, color=colour, linewidth=0.8, linestyle="--", label=f"escape, {escape:.3g}")
+
+
+def _overlaps(axis: Any, found: Dynamics) -> None:
+    """Lines are theory; bands are the mean of SGD and one standard deviation over the seeds."""
+    sgd = found.simulated
+    for (name, values), colour in zip(found.order_parameters.items(), COLOURS):
+        axis.plot(found.time, values, color=colour, label=LABELS[name])
+        if sgd:
+            mean, deviation = sgd["mean"][name][: len(found.time)], sgd["deviation"][name]
+            low, high = ([m + s * d for m, d in zip(mean, deviation)] for s in (-1, 1))
+            axis.fill_between(found.time, low, high, color=colour, alpha=0.25, linewidth=0)
+    title = "overlaps" if not sgd else f"overlaps; bands: SGD, D = {sgd['dim']}, {sgd['seeds']} seeds"
+    axis.set_title(title)
+    axis.legend(ncol=2, fontsize=7.5)
+
+
+def _portrait(axis: Any, found: Dynamics) -> None:
+    """Directions of (m_k, m_v) with the other overlaps as at the end, both nullclines, and the trajectory."""
+    from replicode.modules import call, dynamics_module
+
+    asked = found.asked
+    module, own = dynamics_module(asked["expression"], asked["log_weight"], asked["tokens"], asked["parameters"])
+    path = found.order_parameters
+    grids = [_span(path[name]) for name in ("m_k", "m_v")]
+    at = {name: values[-1] for name, values in path.items()}
+    how = {n: asked[n] for n in ("rate", "rate_v", "lambda_k", "lambda_v", "batch", "flow", "spherical")}
+    nu = float(asked["nu"])
+    rates = call(module, "field", nu=nu, noise=asked["noise"], m_k=grids[0], m_v=grids[1], at=at, **how, **own)
+    axis.streamplot(*grids, *rates, color="0.75", density=0.8, linewidth=0.6, arrowsize=0.7)
+    for rate, colour, name in zip(rates, COLOURS, ("m_k", "m_v"), strict=False):
+        axis.contour(*grids, rate, levels=[0.0], colors=colour, linewidths=1.0, linestyles="--")
+        axis.plot([], [], color=colour, linestyle="--", label=f"rate of {LABELS[name]} is 0")
+    axis.plot(path["m_k"], path["m_v"], color="black", label="trajectory")
+    axis.plot(path["m_k"][-1], path["m_v"][-1], "o", color="black")
+    axis.set(xlabel="$m_k$", ylabel="$m_v$", xlim=grids[0][[0, -1]], ylim=grids[1][[0, -1]])
+    axis.set_title("phase portrait, other overlaps as at the end")
+    axis.legend(loc="lower right", fontsize=7.5)
+
+
+def _span(values: Any) -> Any:
+    import numpy as np
+
+    low, high = min(0.0, *values), max(0.2, *values)
+    margin = 0.15 * (high - low)
+    return np.linspace(low - margin, high + margin, CELLS)
+
+
+def _compared(axes: Any, found: Dynamics, activation: str) -> None:
+    curves: dict[str, Mapping[str, Any]] = {activation: found.to_dict(), **(found.compare or {})}
+    for (name, curve), colour in zip(curves.items(), COLOURS):
+        escape = "" if curve["escape"] is None else f", escape {curve['escape']:.3g}"
+        axes[0].plot(curve["time"], curve["test_risk"], color=colour, label=f"{name}{escape}")
+        overlaps = curve["order_parameters"]
+        cosine = [m / q**0.5 if q > 0 else 0.0 for m, q in zip(overlaps["m_k"], overlaps["q_k"])]
+        axes[1].plot(curve["time"], cosine, color=colour, label=name)
+    axes[0].axhline(found.plateau_risk, color="0.6", linewidth=0.8, linestyle=":", label="plateau")
+    axes[0].set_ylabel("test risk")
+    axes[1].set_ylabel(r"$m_k/\sqrt{q_k}$")
+    axes[0].legend()

@@ -1,0 +1,182 @@
+"""`validate --embeddings`: theory, Gaussian surrogate and real tokens, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from replicode.arguments import INITS, check_digits, one_of, point
+from replicode.asked import asked
+from replicode.kinds import ActivationLike, Task
+from replicode.modules import module_for
+from replicode.results import Result
+from replicode.spectrum import TokenSpectrum, structured, teacher_weights
+from replicode.theory.errors import InputError, Refusal
+from replicode.theory.lengths import Tokens, lengths
+from replicode.theory.limits import given_parameters, whole_number
+from replicode.verbs.solve import solve
+
+RADIAL = ("gaussian", "empirical")
+
+
+@dataclass(frozen=True, repr=False)
+class EmbeddingsReport(Result):
+    """Three columns, quantity by quantity: `theory`, and trained on the `surrogate` and on `real` tokens.
+
+    `difference` is real less surrogate: its dimension and teachers are the same, so that no finite-size correction is
+    in it. It decides the verdict, together with an allowance of 1 per cent.
+    """
+
+    headline = ("verdict", "p_value", "dim", "seeds")
+
+    theory: Mapping[str, float]
+    theory_error: Mapping[str, float]
+    surrogate: Mapping[str, Mapping[str, float]]
+    real: Mapping[str, Mapping[str, float]]
+    difference: Mapping[str, Mapping[str, float]]
+    diagnostics: Mapping[str, float | None]
+    dim: int
+    seeds: int
+    failures: int
+    verdict: str
+    p_value: float
+    power: float
+    effective_rank: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether training on real tokens agrees with a theory that itself is to be trusted."""
+        return self.verdict == "agrees" and not self.warnings
+
+
+def validate_embeddings(
+    act: ActivationLike,
+    embeddings: Any,
+    *,
+    task: str | Task = "max",
+    tokens: Tokens,
+    alpha: float,
+    nu: float,
+    noise: float = 0.0,
+    lambda_k: float = 1.0,
+    lambda_v: float = 1.0,
+    digits: int | None = None,
+    init: str = "informed",
+    seeds: int = 20,
+    normalise: str | None = None,
+    radial: str = "gaussian",
+    teacher: str = "isotropic",
+    root_seed: int = 0,
+    progress: Callable[[int, int, str], None] | None = None,
+    parameters: Mapping[str, float] | None = None,
+    **more: float,
+) -> EmbeddingsReport:
+    """Train on real tokens and on Gaussian ones of the same covariance, and compare both with the theory.
+
+    `embeddings` is a .npy file, or an array, of one token a row. Tokens are centred and their covariance is divided by
+    its mean eigenvalue. With radial="empirical" theory and surrogate have the tokens' own radii.
+    """
+    if digits is not None:
+        check_digits(digits)
+    at: dict[str, Any] = point(alpha, nu, noise, lambda_k, lambda_v)
+    one_of("init", init, INITS)
+    one_of("radial", radial, RADIAL)
+    root_seed = whole_number("root_seed", root_seed, 0)
+    seeds, law, given = whole_number("seeds", seeds, 2), lengths(tokens), given_parameters(parameters, more)
+    if law.fixed is None:
+        raise InputError("tokens", str(law), "one number of tokens: sequences of real tokens have a fixed length")
+    import numpy as np
+
+    from replicode.theory.language.task import task as task_of
+    from replicode.validation import embeddings as study_of
+    from replicode.validation.module import GeneratedAttention
+    from replicode.validation.pool import pool_of, read_pool
+    from replicode.validation.spectrum import Coordinates
+
+    read = read_pool if isinstance(embeddings, str) or hasattr(embeddings, "__fspath__") else pool_of
+    pool = read(embeddings, normalise)
+    samples = max(1, round(at["alpha"] * pool.dim))
+    study_of.check_pool(pool, samples, law.fixed)
+    rng = np.random.default_rng([root_seed, pool.dim])
+    teachers = study_of.teachers_of(teacher_weights(pool.s, teacher), pool.s, rng)
+    data = TokenSpectrum(teachers.columns(pool.s), str(embeddings) if read is read_pool else "an array", teacher)
+    model = structured(None, data)
+    assert model is not None
+    module, values = module_for(act, task, law, given=given, model=model)
+    params = np.array([values[p] for p in module.PARAMETERS])
+    coordinates = Coordinates.of(data.coordinates)
+    attention = GeneratedAttention(module, at["nu"], at["noise"], params, model, coordinates)
+    study = study_of.Study(
+        attention,
+        (at["lambda_k"], at["lambda_v"]),
+        task_of(task).at(law),
+        law.fixed,
+        samples,
+        teachers,
+        coordinates,
+        init,
+    )
+    share = study_of.tilted_share(pool, study)
+    if radial == "empirical":
+        _elliptical(study, pool).check()
+    solution = solve(act, task=task, tokens=law, spectrum=data, digits=digits, init=init, parameters=given, **at)
+    theory, errors, notes = _theory(solution, study, pool, radial, data, at)
+    surrogate, real = study_of.run(pool, study, seeds, radial == "empirical", root_seed, progress)
+    found = study_of.compare(theory, errors, surrogate, real)
+    options = {
+        "normalise": normalise,
+        "radial": radial,
+        "seeds": seeds,
+        "init": init,
+        "digits": digits,
+        "root_seed": root_seed,
+    }
+    return EmbeddingsReport(
+        theory=theory,
+        theory_error=errors,
+        surrogate=found.surrogate,
+        real=found.real,
+        difference=found.difference,
+        diagnostics=study_of.diagnostics(pool, share),
+        dim=pool.dim,
+        seeds=seeds,
+        failures=surrogate.failures + real.failures,
+        verdict=found.verdict,
+        p_value=found.p_value,
+        power=found.power,
+        effective_rank=float(solution.effective_rank or 0.0),
+        warnings=(*solution.warnings, *notes, *found.warnings, *study_of.diagnosis(pool, radial == "empirical")),
+        asked=asked(act, task, law, values, model, **at, **options, **data.question()),
+    )
+
+
+def _elliptical(study: Any, pool: Any) -> Any:
+    from replicode.validation.elliptical import EllipticalLaw
+
+    at = study.attention
+    return EllipticalLaw(at.module, at, at.model, study.tokens, at.nu, at.noise, pool.radii)
+
+
+def _theory(
+    solution: Any, study: Any, pool: Any, radial: str, data: TokenSpectrum, at: Mapping[str, float]
+) -> tuple[dict[str, float], dict[str, float], tuple[str, ...]]:
+    """All quantities with their errors, and warnings: of Gaussian tokens, or with the radii of the pool."""
+    from replicode.validation.measure import QUANTITIES
+
+    fields = solution._asdict() | dict(solution.order_parameters)
+    theory = {q: float(fields[q]) for q in QUANTITIES}
+    bounds = {**solution.errors, "test_risk": solution.error}
+    errors = {q: float(bounds[q]) for q in QUANTITIES}
+    if radial == "gaussian":
+        return theory, errors, ()
+    if not solution.converged:
+        raise Refusal("radial empirical: the theory of Gaussian tokens, from which it starts, has no solution here")
+    import numpy as np
+
+    from replicode.validation.elliptical import elliptical_theory
+
+    start = np.array([solution.order_parameters[n] for n in study.attention.module.ORDER_NAMES])
+    problem = (at["alpha"], at["lambda_k"], at["lambda_v"])
+    found, errors, settled = elliptical_theory(_elliptical(study, pool), problem, data.argument, start, theory)
+    return found, errors, () if settled else ("not converged: the theory with empirical radii",)
