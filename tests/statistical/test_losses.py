@@ -90,6 +90,6 @@ def test_more_regression_agrees_with_trained_estimators():
 @pytest.mark.full
 @pytest.mark.parametrize("case", ATTENTION, ids=lambda c: f"{c[0]} {c[2]}")
 def test_attention_agrees_with_trained_attention(case):
-    found = compared([case], (60, 120, 240), 40)
+    found = compared([case], (120, 240, 480), 60)
     assert found.p_value > FALSE_ALARM, told(found)
     assert found.verdict == "agrees", (found.verdict, found.power)
