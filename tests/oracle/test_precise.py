@@ -267,6 +267,7 @@ def test_folds_that_do_not_matter_are_counted():
 
 def test_many_dimensions_are_refused():
     module = SimpleNamespace(
+        ORDER_NAMES=("V_k",),
         PARAMETERS=("c",),
         LOCATION="gaussian",
         KERNELS=(None,),

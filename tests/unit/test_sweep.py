@@ -393,6 +393,7 @@ def test_names_are_registered_where_they_stand_for_nothing():
 
 def test_every_format_has_the_same_numbers(tmp_path):
     pa, xr = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("xarray")
+    pytest.importorskip("h5py")
     config = {**CHEAP, "activation": ["linear", "softmax"], "nu": [1.0, 2.0]}
     for kind in ("csv", "parquet", "nc"):
         found = rc.sweep(config, ledger=tmp_path / "a", export=tmp_path / f"t.{kind}", progress=False)

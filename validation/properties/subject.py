@@ -21,6 +21,7 @@ from replicode.codegen.oracle import evaluate
 from replicode.theory.derive.saddle import SaddleSystem, derive, loss_derivatives
 from replicode.theory.errors import Refusal
 from replicode.theory.language.activation import Activation, activation
+from replicode.theory.language.nodes import X
 from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, lengths
 from replicode.theory.model import DEFAULT_MODEL, F, Model, Y
@@ -160,6 +161,8 @@ def examined(
 def prepared(act: Activation, setting: Task, tokens: int | None, found: Analysis) -> Subject:
     """As `subject`, with the derivation of the task shared between activations."""
     count = min(tokens or SUITE_TOKENS, MOST_TOKENS)
+    if not act.expr.has(X):
+        return subject(act, setting, tokens, found)
     try:
         base = _shared(setting)
     except Refusal:
@@ -171,7 +174,7 @@ def prepared(act: Activation, setting: Task, tokens: int | None, found: Analysis
 
 @lru_cache(maxsize=16)
 def _shared(setting: Task) -> SaddleSystem:
-    return derive(Activation("constant", sp.S.One), setting, SUITE_TOKENS)
+    return derive(Activation("score", X), setting, SUITE_TOKENS)
 
 
 def suited(law: Lengths | None) -> Lengths:
