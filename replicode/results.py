@@ -149,11 +149,19 @@ class Solution(Result):
     def shown(self) -> dict[str, Any]:
         """What people read; beyond double precision the digits that are known, with the errors beside them."""
         if (self.asked.get("digits") or 0) <= DOUBLE_DIGITS:
-            found = super().shown()
+            found = super().shown() | self._step_shown()
         else:
             found = {n: value for n, value in self._told(DOUBLE_DIGITS).items() if n not in ("asked", "version")}
         unread = {n for n in found if n.startswith("derivative") or (n == "rsb" and found[n] is None)}
         return {n: value for n, value in found.items() if n not in unread} | self._risk_slopes()
+
+    def _step_shown(self) -> dict[str, Any]:
+        """One step of breaking, its numbers to its own errors."""
+        if not self.rsb:
+            return {}
+        own, error = dict(plain(self.rsb)), self.rsb["error"]
+        bounds = {**own.pop("errors"), "test_risk": error, "excess_risk": error}
+        return {"rsb": written(own, bounds)}
 
     def _risk_slopes(self) -> dict[str, Any]:
         """Of the derivatives those of the test risk, each to its error; the JSON has all."""

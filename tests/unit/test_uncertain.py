@@ -45,3 +45,17 @@ def test_solve_prints_warnings_first_and_numbers_to_their_error():
     assert re.search(r"^test_risk +0\.5\d*\(\d\)$", done.output, re.MULTILINE)
     refused = CliRunner().invoke(main, ["solve", "relu", *POINT, "--digits", "2"])
     assert refused.exit_code == 1 and refused.output.startswith("warning: ")
+
+
+def test_one_step_of_breaking_is_written_to_its_own_errors():
+    from replicode.results import Solution
+
+    names = ("test_risk", "excess_risk", "train_loss", "energy", "residual", "replicon", "jump_weight", "folded_mass")
+    step = {"test_risk": 1.23456, "error": 1e-2, "order_parameters": {"m_k": 0.56789}, "errors": {"m_k": 1e-3}}
+    found = Solution(
+        **dict.fromkeys(names, 0.5),
+        **{"order_parameters": {"m_k": 0.25}, "conjugates": {}, "converged": True, "iterations": 3, "error": 1e-6},
+        **{"rs_stable": False, "method": "none", "bayes_risk": None, "errors": {"m_k": 1e-5}, "rsb": step},
+    ).shown()
+    assert found["order_parameters"]["m_k"] == "0.25000(1)"
+    assert found["rsb"]["order_parameters"]["m_k"] == "0.568(1)" and found["rsb"]["test_risk"] == "1.23(1)"
