@@ -23,7 +23,7 @@ def loaded(act, tokens, loss, labels):
 # What an average of a function with kinks has on so many nodes decides the accuracy.
 REGRESSION = [
     ("1", 1, "logistic", "logit:2", 3_000, 1e-6),
-    ("1", 1, "huber:1", "outliers:0.2:3", 240_000, 1e-3),
+    ("1", 1, "huber:1", "outliers:0.2:3", 1_000_000, 1e-4),
     ("1", 1, "absolute", "gaussian", 100_000, 1e-4),
     ("2", 2, "hinge", "sign", 100_000, 1e-3),
     ("1", 1, "log(1 + exp(f - y)) + (y - f)**2/3", "tanh(z) + noise*xi", 60_000, 1e-4),
