@@ -27,11 +27,25 @@ PUBLIC = (
 )
 LEVEL = Level(
     parts=(
-        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label", "loss", "fields"),
+        *(
+            "kernel",
+            "lengths",
+            "nodes",
+            "linear",
+            "lowrank",
+            "places",
+            "inputs",
+            "wording",
+            "location",
+            "label",
+            "loss",
+            "fields",
+        ),
         *(
             "prox",
             "prior",
             "channel",
+            "aligned",
             "proxfree",
             "rows",
             "onsets",
