@@ -253,11 +253,13 @@ def _config() -> Spec:
     """Colours of the page's own text, so that light and dark need no second drawing."""
     text = "currentColor"
     return {
-        "aria": False,
+        "aria": False,  # the figure has a text alternative and a table; hundreds of marks to tab through help nobody
+        "mark": {"aria": False},
         "background": None,
         "font": "system-ui, Helvetica, Arial, sans-serif",
         "view": {"stroke": None},
         "axis": {
+            "aria": False,
             "labelColor": text,
             "titleColor": text,
             "domainColor": text,

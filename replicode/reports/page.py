@@ -102,9 +102,7 @@ def _warned(warnings: Sequence[str]) -> str:
     if not warnings:
         return ""
     items = "".join(f"<li>{text(w)}</li>" for w in warnings)
-    return (
-        f'<aside class="warnings" aria-label="Warnings"><h2>Not to be trusted as it stands</h2><ul>{items}</ul></aside>'
-    )
+    return f'<aside class="warnings" aria-label="Warnings"><h2>Warnings</h2><ul>{items}</ul></aside>'
 
 
 def _sections(found: Contents) -> Iterable[tuple[str, str, str]]:

@@ -45,15 +45,6 @@ window.replicodeChart = (function () {
       await this.hide();
     }
 
-    rows(values) {
-      this.turn = this.turn.then(() => {
-        this.spec.data.values = values;
-        const view = this.view;
-        return view.change("rows", vega.changeset().remove(() => true).insert(structuredClone(values))).runAsync();
-      });
-      return this.turn;
-    }
-
     hide() {
       const boxes = [...this.figure.querySelectorAll("[data-series]")];
       const hidden = boxes.filter((box) => !box.checked).map((box) => box.dataset.series);
@@ -67,15 +58,14 @@ window.replicodeChart = (function () {
         return;
       }
       const factor = kind === "in" ? 0.6 : 1 / 0.6;
-      const around = (scale) => {
-        const [low, high] = scale.domain();
-        const type = vega.scaleLog && scale.type === "log";
-        const [a, b] = type ? [Math.log(low), Math.log(high)] : [low, high];
+      const around = (name, log) => {
+        const [a, b] = this.view.scale(name).domain().map((v) => (log ? Math.log(v) : v));
         const middle = (a + b) / 2;
         const ends = [middle + (a - middle) * factor, middle + (b - middle) * factor];
-        return type ? ends.map(Math.exp) : ends;
+        return log ? ends.map(Math.exp) : ends;
       };
-      this.draw(this.spec, { x: around(this.view.scale("x")), y: around(this.view.scale("y")) });
+      const log = this.spec.encoding.x.scale.type === "log";
+      this.draw(this.spec, { x: around("x", log), y: around("y", false) });
     }
   }
 
