@@ -396,7 +396,7 @@ class _Tex(LatexPrinter):
         name = expr.func.__name__
         if name == "EM":
             return self._print_EM(expr, exp)
-        if name == "EF" or name.startswith(("G_", "tau_", "kappa_")):
+        if name in ("EF", "ElogZ") or name.startswith(("G_", "tau_", "kappa_")):
             return tex(name) + (f"^{{{exp}}}" if exp else "")
         return str(super()._print_Function(expr, exp))
 

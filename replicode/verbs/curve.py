@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 BAYES_POINTS = 17
 TRAINED_MARKS, TRAINED_DIM, TRAINED_SEEDS = 4, 200, 10
 Say = Callable[[str], None]
+OnNode = Callable[[str, float, Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,6 +107,7 @@ def curve(
     output: str | Path | None = None,
     keep: bool = True,
     say: Say | None = None,
+    on_node: OnNode | None = None,
     model: Model | None = None,
     parameters: Mapping[str, Any] | None = None,
     **more: Any,
@@ -113,7 +115,8 @@ def curve(
     """Solve along one parameter, given as a range `"LO:HI"` or `"LO:HI:N"` or a tuple of these numbers.
 
     `optimal` takes the lambdas of the least test risk at every node; `trained` trains attention at four values. With
-    `output`, a picture's file, the figure is drawn there and the data left beside it as CSV and JSON.
+    `output`, a picture's file, the figure is drawn there and the data left beside it as CSV and JSON. `on_node` is
+    told every node once it is there: activation, value, and what was found.
     """
     if not acts:
         raise InputError("activation", "", "at least one activation")
@@ -132,7 +135,7 @@ def curve(
         each.check_name("parameter", axis.name)
         each.with_values(**{axis.name: axis.high}).check()
     line = _bayes_line(posed[0], axis, told) if bayes else None
-    traced = {name: _traced(name, p, axis, tol, optimal, keep, told) for name, p in zip(names, posed)}
+    traced = {name: _traced(name, p, axis, tol, optimal, keep, told, on_node) for name, p in zip(names, posed)}
     marks = {n: _trained(p, axis, traced[n], optimal, told) for n, p in zip(names, posed)} if trained else {}
     values = tuple(axis.values())
     found = Curve(
@@ -169,7 +172,9 @@ def _target(output: str | Path | None) -> Path | None:
     return checked_picture(output)
 
 
-def _traced(name: str, posed: Any, axis: Range, tol: float | None, optimal: bool, keep: bool, told: Say) -> Traced:
+def _traced(
+    name: str, posed: Any, axis: Range, tol: float | None, optimal: bool, keep: bool, told: Say, on_node: OnNode | None
+) -> Traced:
     count = [0]
 
     def tell(value: float, found: Mapping[str, Any]) -> None:
@@ -178,6 +183,8 @@ def _traced(name: str, posed: Any, axis: Range, tol: float | None, optimal: bool
             f"{name}: node {count[0]}, {axis.name} = {value:.6g}: test risk {found['values']['test_risk']:.8g} "
             f"+- {found['error']:.0e}"
         )
+        if on_node is not None:
+            on_node(name, value, found)
 
     return Tracer(posed, axis, tol, optimal, keep, tell).trace()
 
