@@ -13,7 +13,7 @@ from replicode.content import activation_content, model_content, task_content
 from replicode.kinds import ActivationLike, Model, SaddleSystem, System, Task
 from replicode.learned import LABELS, LOSS, learned
 from replicode.learned import named as texts
-from replicode.spectrum import NO_BAYES, SpectrumLike, structured, token_spectrum
+from replicode.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import budget
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
@@ -123,8 +123,6 @@ def derivation_of(
     one_of("level", level, LEVELS)
     data = token_spectrum(spectrum, teacher)
     model = structured(learned(None, loss, labels), data)
-    if data is not None and level == "bayes":
-        raise Refusal(NO_BAYES)
     law = None if tokens is None else lengths(tokens)
     given = given_parameters(parameters, {})
     of = None if level == "bayes" else named(act)
