@@ -100,7 +100,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
         moments=tuple(moments.moments.values()),
         functions=(
             *equations.location_functions(system.location),
-            *equations.label_functions(system),
+            *equations.label_functions(system.label, system.model.values.teacher),
             *equations.loss_functions(system),
             *equations.laws(system),
             equations.channel_rates(system),
