@@ -31,7 +31,7 @@ _HOMES = {
         verb: f"replicode.verbs.{verb}"
         for verb in (
             *("derive", "check", "population", "bayes", "solve", "optimal", "curve", "branch", "sweep", "validate"),
-            *("landscape", "dynamics"),
+            *("landscape", "dynamics", "report"),
         )
     },
 }
@@ -60,6 +60,7 @@ if _TYPE_CHECKING:
     from replicode.verbs.landscape import landscape as landscape
     from replicode.verbs.optimal import optimal as optimal
     from replicode.verbs.population import population as population
+    from replicode.verbs.report import report as report
     from replicode.verbs.solve import solve as solve
     from replicode.verbs.sweep import sweep as sweep
     from replicode.verbs.validate import validate as validate

@@ -16,7 +16,7 @@ from replicode.theory.errors import Refusal, ReplicodeError
 
 VERBS = (
     *("derive", "check", "population", "generate", "solve", "curve", "optimal", "bayes", "validate", "landscape"),
-    *("dynamics", "sweep", "study", "figure", "demo", "cache"),
+    *("dynamics", "sweep", "study", "figure", "report", "serve", "demo", "cache"),
 )
 
 

@@ -26,7 +26,7 @@ from replicode.codegen.ir import (
 from replicode.codegen.lower.kernels import parameter_symbol
 from replicode.codegen.lower.stamp import ActivationSystem
 from replicode.theory.derive.curvature import Curvature, second_rate_symbol
-from replicode.theory.derive.label import line
+from replicode.theory.derive.label import LabelLaw, line
 from replicode.theory.derive.location import Location
 from replicode.theory.derive.population import (
     BIAS_IDLE,
@@ -323,9 +323,8 @@ def stability_function(model: Model) -> Function:
     return _of_prior(model, function)[0]
 
 
-def label_functions(system: SaddleSystem) -> list[Function]:
+def label_functions(told: LabelLaw, star: sp.Symbol) -> list[Function]:
     """The law of a label that is no Gaussian field, branch by branch."""
-    told, star = system.label, system.model.values.teacher
     taken = told.branches[:1] if told.mirrored else told.branches
     named = {star: X, LABEL_NOISE: sp.Symbol("xi", real=True)}
     if told.kind == "threshold":

@@ -57,6 +57,10 @@ class Motion(NamedTuple):
         """The test risk."""
         return averages_at(overlaps, self.world, self.level, seed).risk
 
+    def loss(self, overlaps: Array, seed: int = 1) -> float:
+        """The average loss."""
+        return averages_at(overlaps, self.world, self.level, seed).loss
+
     def mobility(self, overlaps: Array) -> Array:
         """The flow's rates are minus this times the slopes of the average loss, where weight decay is zero."""
         return np.asarray(mobility(overlaps, self.descent.eta_k, self.descent.eta_v))

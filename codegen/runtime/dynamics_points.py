@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.dynamics_averages import SCORE_M, SCORE_Q, World, averages_at
+from replicode.codegen.runtime.dynamics_averages import SCORE_M, SCORE_Q, World, best_value
 from replicode.codegen.runtime.dynamics_flow import CROSS, Descent, Motion, integrated, named
 from replicode.codegen.runtime.dynamics_kernel import OVERLAP_NAMES
 from replicode.codegen.runtime.dynamics_solver import descent_of, least_norm, most_level, start_of, world_of
@@ -76,12 +76,8 @@ def _begins(world: World) -> list[Array]:
 
 
 def with_best_value(m_k: float, q_k: float, world: World) -> Array:
-    """These scores and the v = m_v v* that has the least risk."""
-    overlaps = np.r_[m_k, q_k, np.zeros(5)]
-    pull = averages_at(overlaps, world, 0).pulls[5]
-    risks = [averages_at(np.r_[m_k, q_k, 0.0, q, np.zeros(3)], world, 0).risk for q in (0.0, 1.0)]
-    square = risks[1] - risks[0]
-    best = pull / square if square > 0.0 else 0.0
+    """These scores and the v = m_v v* that has the least loss."""
+    best = best_value(m_k, q_k, world)
     return np.asarray(np.r_[m_k, q_k, best, best * best, np.zeros(3)])
 
 

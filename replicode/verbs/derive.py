@@ -14,7 +14,7 @@ from replicode.kinds import ActivationLike, Model, SaddleSystem, System, Task
 from replicode.learned import LABELS, LOSS, learned
 from replicode.learned import named as texts
 from replicode.levels import GENERATED, LEVELS, derived, named
-from replicode.spectrum import NO_BAYES, SpectrumLike, structured, token_spectrum
+from replicode.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import budget
 from replicode.theory.errors import Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
@@ -94,8 +94,6 @@ def derivation_of(
     one_of("level", level, LEVELS)
     data = token_spectrum(spectrum, teacher)
     model = structured(learned(None, loss, labels), data)
-    if data is not None and level == "bayes":
-        raise Refusal(NO_BAYES)
     law = None if tokens is None else lengths(tokens)
     given = given_parameters(parameters, {})
     of = None if level == "bayes" else named(act)
