@@ -12,6 +12,8 @@ from types import CodeType
 import pytest
 
 from replicode.codegen.compiler import generate
+from replicode.codegen.emit.numpy import numpy_module
+from replicode.codegen.ir import Level, ModuleIR, Provenance
 from replicode.codegen.link import MAIN, chosen, defined, linked, part
 from replicode.codegen.lower.bayes import LEVEL as BAYES
 from replicode.codegen.lower.dynamics import LEVEL as DYNAMICS
@@ -215,6 +217,13 @@ def test_what_is_missing_is_an_error():
         linked(TRAINED.parts, [], {}, ["field_law"])
     with pytest.raises(NameError, match="label_total"):
         linked(BAYES.parts, [], {}, ["label_nodes"])
+
+
+def test_a_level_may_have_neither_choices_nor_a_script():
+    public = ("check_number",)
+    level = Level(("kernel", "inputs"), public, public, "Legend. Nothing.", "Nothing is derived.")
+    ir = ModuleIR(level, Provenance("Toy", {}, "none", {}, {}), (), {}, (), (), (), {})
+    assert {"check_number", "ArgumentError"} <= {name for names, _ in _top_level(numpy_module(ir)) for name in names}
 
 
 def test_a_seam_takes_another_value():
