@@ -30,7 +30,19 @@ _HOMES = {
     **{
         verb: f"replicode.verbs.{verb}"
         for verb in (
-            *("derive", "check", "population", "bayes", "solve", "optimal", "curve", "branch", "sweep", "validate"),
+            *(
+                "derive",
+                "check",
+                "population",
+                "bayes",
+                "solve",
+                "optimal",
+                "curve",
+                "branch",
+                "phase",
+                "sweep",
+                "validate",
+            ),
             *("landscape", "dynamics"),
         )
     },
@@ -59,6 +71,7 @@ if _TYPE_CHECKING:
     from replicode.verbs.embeddings import validate_embeddings as validate_embeddings
     from replicode.verbs.landscape import landscape as landscape
     from replicode.verbs.optimal import optimal as optimal
+    from replicode.verbs.phase import phase as phase
     from replicode.verbs.population import population as population
     from replicode.verbs.solve import solve as solve
     from replicode.verbs.sweep import sweep as sweep
