@@ -12,7 +12,7 @@ from replicode.content import activation_text
 from replicode.learned import LABELS, LOSS, signal
 from replicode.problem import PHYSICS, Learning, problem
 from replicode.ranges import ALLOWED, Range, read_range
-from replicode.results import Result, plain
+from replicode.results import Result
 from replicode.spectrum import SpectrumLike
 from replicode.theory.errors import InputError, ReplicodeError
 from replicode.theory.lengths import Tokens
@@ -285,24 +285,7 @@ def _trained(posed: Any, axis: Range, traced: Traced, optimal: bool, told: Say) 
 
 def _saved(found: Curve, target: Path, logarithmic: bool) -> Curve:
     """Draw, and leave the data beside the picture."""
-    import json
-    from dataclasses import replace
-
-    from replicode.codegen.writing import write
+    from replicode.figures.beside import saved
     from replicode.figures.curves import draw
-    from replicode.figures.table import write as write_table
 
-    data = write_table(found.rows(), target.with_suffix(".csv"))
-    picture = draw(found, target, logarithmic)
-    whole = replace(found, files=(picture, data, str(target.with_suffix(".json"))))
-    write(target.with_suffix(".json"), json.dumps(_finite(plain(whole.to_dict())), indent=1))
-    return whole
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no numbers that are not finite."""
-    if isinstance(value, float):
-        return value if value - value == 0.0 else None
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, list) else value
+    return saved("curve", found, target, lambda path: draw(found, path, logarithmic))
