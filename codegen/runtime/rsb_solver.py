@@ -19,6 +19,7 @@ from replicode.codegen.runtime.inputs import (
 from replicode.codegen.runtime.kernel import ORDER_NAMES, Array, noise_risk
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.location import location_dimensions
+from replicode.codegen.runtime.newton import spectral_radius
 from replicode.codegen.runtime.population import _population_risk, informed_overlaps, settings_of
 from replicode.codegen.runtime.rsb_evolution import (
     SPLITS,
@@ -323,7 +324,7 @@ def _stability(step: Step, now: Evaluated, task: _Task) -> dict[str, float]:
     """Spectral radii within and between states; the jumps by what they add to 1/V_k = lambda_k + Vh_k."""
     found = step.response(now.order, now.y)
     matrices = step_stability(now.order, now.y, task.problem.alpha, found.within, found.between)
-    within, between = (float(np.abs(np.linalg.eigvals(t)).max()) if np.isfinite(t).all() else np.inf for t in matrices)
+    within, between = map(spectral_radius, matrices)
     smooth = task.problem.alpha * found.trace
     jumps = abs(now.conjugates[STEP_CONJUGATES.index("Vh_k")] - smooth) * now.order[STEP_NAMES.index("V_k")]
     return {"within": within, "between": between, "jumps": float(jumps)}
