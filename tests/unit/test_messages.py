@@ -12,7 +12,7 @@ from replicode.cli import VERBS, main
 from replicode.commands.examples import EXAMPLES
 from replicode.commands.ticker import Ticker
 
-POINT = ["--tokens", "1", "--alpha", "2", "--nu", "1"]
+POINT = ["--tokens", "1", "--alpha", "2", "--nu", "1", "--digits", "3"]
 
 
 def run(*arguments, **more):
@@ -39,7 +39,7 @@ def test_verbose_tells_the_residual_of_every_iteration():
     lines = told.stderr.splitlines()
     assert all(re.fullmatch(r"iteration \d+: residual \d\.\d{3}e[+-]\d\d(, \d+ nodes)?", line) for line in lines)
     residuals = [float(re.search(r"residual ([^, ]+)", line).group(1)) for line in lines]
-    assert len(residuals) > 5 and min(residuals) < 1e-8 < residuals[0]
+    assert len(residuals) > 5 and min(residuals) < 1e-4 < residuals[0]
 
 
 def test_quiet_leaves_warnings_and_no_progress():
