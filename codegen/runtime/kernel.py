@@ -153,9 +153,14 @@ def label_samples(x: Array, xi: Array, noise: float) -> tuple[Array, ...]:
     return x, np.ones_like(x)
 
 
-def loss_terms(y: Array, f: Array) -> tuple[Array, ...]:
-    """The loss itself and its first two derivatives in the output f."""
-    return np.zeros_like(f), np.zeros_like(f), np.zeros_like(f)
+def loss_value(y: Array, f: Array) -> Array:
+    """The loss itself."""
+    return np.zeros_like(f)
+
+
+def loss_slopes(y: Array, f: Array) -> tuple[Array, ...]:
+    """Its first two derivatives in the output f."""
+    return np.zeros_like(f), np.zeros_like(f)
 
 
 def hidden_law(order: Array, nu: float, noise: float) -> tuple[Array, Array]:
