@@ -18,6 +18,7 @@ from replicode.codegen.runtime.fixedpoint import from_free, to_free
 from replicode.codegen.runtime.kernel import ORDER_NAMES
 from replicode.modules import call
 from replicode.problem import Problem, Start
+from replicode.results import Solution
 from replicode.theory.errors import Refusal
 
 LEVEL = 2
@@ -146,9 +147,9 @@ def deflated_newton(posed: Problem, u: Any, known: Sequence[Any], most: int = MO
     return None
 
 
-def searched(found: Any, posed: Problem, structured: bool) -> Any:
+def searched(found: Solution, posed: Problem) -> Solution:
     """A Solution with all branches that a search finds, and a warning where one has lower energy."""
-    if structured or set(found.order_parameters) != set(ORDER_NAMES):
+    if posed.spectrum is not None or set(found.order_parameters) != set(ORDER_NAMES):
         raise Refusal("branches: searched for with scores and without a spectrum")
     looked = search(posed, SEARCH_TOL, [("the solution", dict(found.order_parameters))])
     rows = tuple(_row(f) for f in looked.solutions)
@@ -164,7 +165,7 @@ def searched(found: Any, posed: Problem, structured: bool) -> Any:
     return found._replace(branches=rows, tried=looked.tried, warnings=tuple(warnings))
 
 
-def other_branch(found: Any, posed: Problem) -> Any:
+def other_branch(found: Solution, posed: Problem) -> Solution:
     """A Solution with a warning where a few deflated steps lead to a solution of clearly lower energy."""
     told = any(w.startswith("another branch") for w in found.warnings)
     if told or not found.converged or not hasattr(posed.module, "linearised_map"):

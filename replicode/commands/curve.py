@@ -18,6 +18,8 @@ from replicode.commands.verb import Verb, progress, show
 @click.option("--optimal", is_flag=True, help="At the lambdas of least test risk.")
 @click.option("--trained", is_flag=True, help="Train attention at four values, and mark it.")
 @click.option("--no-bayes", "bayes", is_flag=True, flag_value=False, default=True, help="Without the Bayes line.")
+@options.spectrum
+@options.learned
 @options.digits
 @click.option("-o", "--output", default=None, help="The figure: .svg, .pdf or .png; CSV and JSON are left beside it.")
 def command(activations: tuple[str, ...], **arguments: Any) -> None:
