@@ -122,7 +122,7 @@ points = together(
 ranged = together(
     click.option("--alpha", required=True, help="Samples per dimension: a number, or a range LO:HI or LO:HI:N."),
     click.option(
-        "--nu", default=None, help="Signal strength, needed for any scores; a number or a range, as all these."
+        "--nu", default=None, help="Signal strength, a number or a range as all of these; needed for any scores."
     ),
     click.option("--noise", default="0", show_default=True, help="Label noise, a standard deviation."),
     click.option("--lambda-k", "lambda_k", default="1", show_default=True),

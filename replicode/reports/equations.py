@@ -12,7 +12,7 @@ from replicode.theory.lengths import Lengths
 
 def of_activation(act: ActivationLike, task: str | Task, law: Lengths) -> dict[str, list[Equation]]:
     """Saddle point, stability, infinite data, and what is the activation's own."""
-    from replicode.present import stability_derivation
+    from replicode.present import derivation
     from replicode.theory.derive.population import derive_population
     from replicode.theory.derive.saddle import derive
     from replicode.theory.derive.stability import derive_stability
@@ -23,7 +23,7 @@ def of_activation(act: ActivationLike, task: str | Task, law: Lengths) -> dict[s
     closed = {"A": infinite.averages.A, "B": infinite.averages.B}
     return {
         "saddle": _saddle(system),
-        "stability": named_equations(stability_derivation(derive_stability(system)).equations),
+        "stability": named_equations(derivation(derive_stability(system)).equations),
         "infinite": named_equations({"test_risk": infinite.risk.on_manifold}),
         "own": [
             equation("sigma", r"\sigma(x)", made.expr),
@@ -40,7 +40,8 @@ def _saddle(system: SaddleSystem) -> list[Equation]:
 
 def _prox(system: SaddleSystem) -> list[Equation]:
     """The field whose prox is the score x, common parts named."""
-    from replicode.present import W_CHI, abbreviated, inverse_map
+    from replicode.derivations.short import abbreviated
+    from replicode.present import W_CHI, inverse_map
     from replicode.theory.notation import latex
 
     if not system.model.has_scores:
@@ -51,8 +52,8 @@ def _prox(system: SaddleSystem) -> list[Equation]:
 
 def of_bayes(task: str | Task, law: Lengths) -> dict[str, list[Equation]]:
     """The Bayes-optimal equations, to which no activation matters."""
-    from replicode.present import bayes_derivation
+    from replicode.present import derivation
     from replicode.theory.derive.bayes import derive_bayes
 
-    found = bayes_derivation(derive_bayes(task, law))
+    found = derivation(derive_bayes(task, law))
     return {"bayes": [equation("Phi", r"\Phi", found.free_energy), *named_equations(found.equations)]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from replicode import __version__
@@ -22,6 +22,7 @@ from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
     from replicode.present import Derivation
+    from replicode.theory.derive.stability import StabilitySystem
 
 
 @overload
@@ -86,10 +87,12 @@ def derivation_of(
     labels: str = LABELS,
     spectrum: SpectrumLike | None = None,
     teacher: str | None = None,
+    steps: bool = False,
 ) -> dict[str, Any]:
     """The derivation of an activation in every format, from the cache when it is there.
 
-    With a spectrum it is that of structured tokens, the same for all spectra: these are data of the equations.
+    `steps` adds the numbered chain to the pages; the JSON always has it. With a spectrum it is that of structured
+    tokens, the same for all spectra: these are data of the equations.
     """
     one_of("level", level, LEVELS)
     data = token_spectrum(spectrum, teacher)
@@ -99,48 +102,44 @@ def derivation_of(
     of = None if level == "bayes" else named(act)
 
     def build() -> dict[str, Any]:
-        from replicode.present import as_json, as_latex, as_markdown, as_text
+        from replicode.present import as_json, derivation
 
-        found = _derivation(of, given, task, law, level, model)
-        return {
-            "made_for": f"derivation of {found.subject}, task {found.task}, level {level}",
-            "json": as_json(found),
-            "text": as_text(found),
-            "markdown": as_markdown(found),
-            "latex": as_latex(found),
-        }
+        found = derivation(_system(level, of, task, law, model, given))
+        made_for = f"derivation of {found.subject}, task {found.task_name}, level {level}"
+        return {"made_for": made_for, "json": as_json(found), **_pages(found, steps)}
 
     with budget(f"deriving level {level}"):
         content = () if of is None else (activation_content(of), sorted(given.items()))
-        key = *content, task_content(task), repr(law), level, *model_content(model)
+        key = *content, task_content(task), repr(law), level, steps, *model_content(model)
         found = cached("derive", key, build)
         more = texts(loss, labels) | ({} if data is None else data.question())
         stamp = {"asked": asked(of, task, law, given, model, level=level, **more), "version": __version__}
     return found | {"json": found["json"] | stamp}
 
 
-def _derivation(
+def _pages(found: Derivation, steps: bool) -> dict[str, str]:
+    """The derivation in every format, without the chain or with it."""
+    from replicode.present import as_latex, as_latex_fragment, as_markdown, as_text
+
+    pages = {"text": as_text, "markdown": as_markdown, "latex": as_latex, "fragment": as_latex_fragment}
+    return {name: write(found, steps) for name, write in pages.items()}
+
+
+def _system(
+    level: str,
     of: ActivationLike | None,
-    given: Mapping[str, float],
     task: str | Task,
     law: Lengths | None,
-    level: str,
     model: Model | None,
-) -> Derivation:
-    """The derivation of one level."""
-    from replicode import present
-
+    given: Mapping[str, float],
+) -> System | StabilitySystem:
+    """The system whose derivation is shown."""
     if level == "population" and model is not None:
         raise Refusal("level population: it is the squared error of Gaussian labels, whatever is trained on")
-    system: Any = derived("rs" if level == "stability" else level, of, task, law, model, given)
-    if level == "stability":
-        from replicode.theory.derive.stability import derive_stability
+    if level != "stability":
+        return derived(level, of, task, law, model, given)
+    from replicode.theory.derive.saddle import derive as derive_system
+    from replicode.theory.derive.stability import derive_stability
+    from replicode.theory.language.activation import activation
 
-        return present.stability_derivation(derive_stability(system))
-    shown: dict[str, Callable[[Any], Derivation]] = {
-        "population": present.population_derivation,
-        "bayes": present.bayes_derivation,
-        "1rsb": present.step_derivation,
-        "dynamics": present.dynamics_derivation,
-    }
-    return shown.get(level, present.derivation)(system)
+    return derive_stability(derive_system(activation(named(of), given), task, law, model))

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 import replicode as rc
 from replicode.modules import bayes_module, module_for
-from replicode.present import as_json, as_latex, bayes_derivation
+from replicode.present import as_json, as_latex, derivation
 from replicode.theory.derive.bayes import derive_bayes
 from replicode.theory.model import STRUCTURED_MODEL
 
@@ -135,7 +135,7 @@ def test_no_trained_attention_is_better(table, penalty, act, alpha):
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_every_step_of_the_chain(whole):
     """Integrals take their time and are for the long run."""
-    found = bayes_derivation(derive_bayes("spiked", 2, STRUCTURED_MODEL))
+    found = derivation(derive_bayes("spiked", 2, STRUCTURED_MODEL))
     shown = json.loads(json.dumps(as_json(found)))
     assert len(shown["steps"]) == 10
     if not whole:

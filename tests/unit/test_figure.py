@@ -186,6 +186,7 @@ def test_optimal_lambdas_are_used_from_one_alpha_to_the_next(monkeypatch):
     assert starts == [(4.0, 1.0, 1.0), (2.0, 0.4, 3.0)]
 
 
+@pytest.mark.full
 def test_a_point_at_its_best_lambdas_is_that_of_optimal():
     place = points.Place("softmax", "spiked", 2, 2.0, 0.3, 4.0)
     row = points.optimal_point(place, points.Ridge(0.2, 0.5), 1e-6)
