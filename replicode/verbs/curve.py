@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.arguments import check_digits
 from replicode.content import activation_text
-from replicode.problem import PHYSICS, problem
+from replicode.learned import LABELS, LOSS, signal
+from replicode.problem import PHYSICS, Learning, problem
 from replicode.ranges import ALLOWED, Range, read_range
-from replicode.results import Result, plain
+from replicode.results import Result
+from replicode.spectrum import SpectrumLike
 from replicode.theory.errors import InputError, ReplicodeError
 from replicode.theory.lengths import Tokens
 from replicode.tracing import Traced, Tracer
@@ -96,7 +98,7 @@ def curve(
     task: str | Task = "spiked",
     tokens: Tokens,
     alpha: Any,
-    nu: Any,
+    nu: Any = None,
     noise: Any = 0.0,
     lambda_k: Any = 1.0,
     lambda_v: Any = 1.0,
@@ -108,7 +110,11 @@ def curve(
     keep: bool = True,
     say: Say | None = None,
     on_node: OnNode | None = None,
+    loss: str = LOSS,
+    labels: str = LABELS,
     model: Model | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Curve:
@@ -120,7 +126,13 @@ def curve(
     """
     if not acts:
         raise InputError("activation", "", "at least one activation")
-    given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
+    given = {
+        "alpha": alpha,
+        "nu": max(signal(act, nu) for act in acts) if nu is None else nu,
+        "noise": noise,
+        "lambda_k": lambda_k,
+        "lambda_v": lambda_v,
+    }
     read = {n: read_range(n, v) for n, v in {**given, **(parameters or {}), **more}.items()}
     axis, fixed = _axis(read, optimal)
     tol = None if digits is None else check_digits(digits)
@@ -130,7 +142,8 @@ def curve(
     if len(set(names)) < len(names):
         raise InputError("activation", ", ".join(names), "each activation once")
     physics, own = {n: fixed[n] for n in PHYSICS}, {n: v for n, v in fixed.items() if n not in PHYSICS}
-    posed = [problem(act, task, tokens, physics, own, None, model) for act in acts]
+    how = Learning(loss, labels, spectrum, teacher)
+    posed = [problem(act, task, tokens, physics, own, None, model, how) for act in acts]
     for each in posed:
         each.check_name("parameter", axis.name)
         each.with_values(**{axis.name: axis.high}).check()
@@ -220,18 +233,19 @@ def _bayes_line(posed: Any, axis: Range, told: Say) -> Callable[[float], float |
 
     physics = ("alpha", "nu", "noise")
 
-    def at(value: float) -> float | None:
+    def risk(value: float) -> float | None:
         here = posed.with_values(**{axis.name: value}).values
-        found = bayes_reference(posed.task, posed.law, here["alpha"], here["nu"], here["noise"], posed.model)
+        at = here["alpha"], here["nu"], here["noise"]
+        found = bayes_reference(posed.task, posed.law, *at, posed.model, posed.spectrum)
         return None if found is None else found[0]
 
     if axis.name not in physics:
-        constant = at(axis.low)
+        constant = risk(axis.low)
         return lambda _: constant
     places = np.linspace(*axis.ends, BAYES_POINTS)
     risks = []
     for i, place in enumerate(places):
-        risks.append(at(axis.value(float(place))))
+        risks.append(risk(axis.value(float(place))))
         told(f"Bayes-optimal: {i + 1} of {BAYES_POINTS}")
     if any(r is None for r in risks):
         return None
@@ -250,7 +264,7 @@ def _trained(posed: Any, axis: Range, traced: Traced, optimal: bool, told: Say) 
         here = posed.with_values(**{axis.name: value}).values
         if optimal:
             row = traced.row(value)
-            here = {**here, **{n: row[n] for n in OVER}}
+            here = {**here, **{n: row[n] for n in posed.strengths}}
         report = validate(
             posed.act,
             task=posed.task,
@@ -258,6 +272,7 @@ def _trained(posed: Any, axis: Range, traced: Traced, optimal: bool, told: Say) 
             dim=TRAINED_DIM,
             seeds=TRAINED_SEEDS,
             model=posed.model,
+            spectrum=posed.spectrum,
             **here,
         )
         risk = report.trained.get("test_risk", {})
@@ -270,24 +285,7 @@ def _trained(posed: Any, axis: Range, traced: Traced, optimal: bool, told: Say) 
 
 def _saved(found: Curve, target: Path, logarithmic: bool) -> Curve:
     """Draw, and leave the data beside the picture."""
-    import json
-    from dataclasses import replace
-
-    from replicode.codegen.writing import write
+    from replicode.figures.beside import saved
     from replicode.figures.curves import draw
-    from replicode.figures.table import write as write_table
 
-    data = write_table(found.rows(), target.with_suffix(".csv"))
-    picture = draw(found, target, logarithmic)
-    whole = replace(found, files=(picture, data, str(target.with_suffix(".json"))))
-    write(target.with_suffix(".json"), json.dumps(_finite(plain(whole.to_dict())), indent=1))
-    return whole
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no numbers that are not finite."""
-    if isinstance(value, float):
-        return value if value - value == 0.0 else None
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, list) else value
+    return saved("curve", found, target, lambda path: draw(found, path, logarithmic))
