@@ -5,7 +5,7 @@ BIN := .venv/bin
 
 .venv/.plot: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plot]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plot,serve]'
 	@touch $@
 
 .venv/.test: pyproject.toml
