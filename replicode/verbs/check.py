@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from replicode.asked import asked
-from replicode.kinds import ActivationLike, Task
+from replicode.kinds import ActivationLike, Model, Task
+from replicode.learned import LABELS, LOSS, learned, named
 from replicode.results import CheckResult
 from replicode.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.theory.budget import budget
@@ -40,13 +41,16 @@ def check(
     tokens: Tokens | None = None,
     parameters: Mapping[str, float] | None = None,
     *,
+    loss: str = LOSS,
+    labels: str = LABELS,
     spectrum: SpectrumLike | None = None,
     teacher: str | None = None,
     **more: float,
 ) -> CheckResult:
     """Everything that `replicode check` reports, ready for JSON; what is undecided is None.
 
-    With a spectrum the properties of its prior are looked at too. Where the number of tokens varies the suite is run at
+    The suite is that of the square loss on Gaussian labels. With others, or with a spectrum, the properties of these
+    are looked at too. Where the number of tokens varies the suite is run at
     each length, and on their mixture.
     """
     from replicode.theory.derive.nishimori import nishimori
@@ -59,6 +63,7 @@ def check(
     from replicode.validation.properties import subject, suited
 
     law, data = None if tokens is None else lengths(tokens), token_spectrum(spectrum, teacher)
+    model = learned(None, loss, labels)
     varies = law is not None and law.fixed is None
     with budget("checking the activation"):
         settled = activation(act, given_parameters(parameters, more))
@@ -73,6 +78,7 @@ def check(
         tried = suited(law)
         suites = [subject(fixed, setting, n, found) for n in tried.tokens]
     verdicts = _verdicts(suites, tried) | _of_spectrum(fixed, setting, tried, data)
+    verdicts |= _of_model(fixed, setting, tried, model, suites[0].parameters)
     claims = {
         "equivariant": found.equivariant,
         "normalised": found.normalised,
@@ -100,7 +106,8 @@ def check(
         "witnesses": {name: claim.witness for name, claim in claims.items() if claim.witness},
     }
     told = tuple(_warnings(found.growth.positive, claims, verdicts))
-    return CheckResult(facts, warnings=told, asked=asked(act, task, law, settled.values, **_question(data)))
+    question = named(loss, labels) | _question(data)
+    return CheckResult(facts, warnings=told, asked=asked(act, task, law, settled.values, **question))
 
 
 def _question(data: TokenSpectrum | None) -> dict[str, Any]:
@@ -116,6 +123,20 @@ def _of_spectrum(act: Any, setting: Any, tried: Lengths, data: TokenSpectrum | N
 
     module, _ = module_for(act, setting, tried, model=structured(None, data))
     return spectrum_properties(module, data.argument)
+
+
+def _of_model(
+    act: Any, setting: Any, tried: Lengths, model: Model | None, parameters: Mapping[str, float]
+) -> dict[str, Verdict]:
+    """The properties of another loss or label."""
+    if model is None:
+        return {}
+    from replicode.modules import module_for
+    from replicode.validation.properties.learned import learned_properties
+
+    module, values = module_for(act, setting, tried, model=model)
+    with budget("the properties of loss and labels"):
+        return learned_properties(module, model, {**values, **parameters})
 
 
 def _verdicts(suites: Sequence[Subject], tried: Lengths) -> dict[str, Verdict]:
