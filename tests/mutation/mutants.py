@@ -4,6 +4,7 @@ A fault is a replacement of text that occurs exactly once in its file: a sign, a
 swapped index. A fault is caught by any property that fails or any error that is raised.
 """
 
+from mutation.bayes_spectrum import BAYES_SPECTRUM
 from mutation.jobs import Checks, Job, Mutant
 from mutation.losses import LOSSES
 from mutation.validation import VALIDATION
@@ -762,4 +763,4 @@ UNNOTICED = [
     ),
 ]
 
-MUTANTS = (*THEORY, *CODEGEN, *LOSSES, *SPECTRUM, *VALIDATION, *UNNOTICED)
+MUTANTS = (*THEORY, *CODEGEN, *LOSSES, *SPECTRUM, *BAYES_SPECTRUM, *VALIDATION, *UNNOTICED)
