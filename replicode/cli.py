@@ -16,8 +16,8 @@ from replicode.commands.verb import AS_JSON, DEBUG, flag, print_json, warn
 from replicode.theory.errors import Refusal, ReplicodeError
 
 VERBS = (
-    *("derive", "check", "population", "generate", "solve", "curve", "optimal", "bayes", "validate", "landscape"),
-    *("dynamics", "sweep", "study", "figure", "demo", "cache"),
+    *("derive", "check", "population", "generate", "solve", "curve", "optimal", "phase", "bayes", "validate"),
+    *("landscape", "dynamics", "sweep", "study", "figure", "report", "serve", "demo", "cache"),
 )
 
 

@@ -296,7 +296,11 @@ def _teacher_square(block: str, number: str) -> tuple[str, str]:
 
 
 def _spectral(name: str, block: str) -> tuple[str, str]:
-    words = {"tau": "mean of s_i/(lambda p_i + Vh s_i)", "kappa": "the same mean weighed by the teacher, c_i"}
+    words = {
+        "tau": "mean of s_i/(lambda p_i + Vh s_i)",
+        "kappa": "the same mean weighed by the teacher, c_i",
+        "psi": "mean of (c_i qh - log(1 + c_i qh))/2, what the teacher adds to the free entropy",
+    }
     return rf"\{name}_{{{block}}}", f"{words[name]}, for {_BLOCK[block]}"
 
 
@@ -316,7 +320,7 @@ _PATTERNS = (
     (re.compile(r"(theta|s)_([0ab])"), _source),
     (re.compile(r"([sp])_(\d+|i)"), _coordinate),
     (re.compile(r"c_([kv])_(\d+|i)"), _teacher_square),
-    (re.compile(r"(tau|kappa)_([kv])"), _spectral),
+    (re.compile(r"(tau|kappa|psi)_([kv])"), _spectral),
     (re.compile(r"G_(chi|z)_(eps|l)_tilted"), _tilted),
     (re.compile(r"(T)_(within|between)_([kv]{2})"), _response),
     (re.compile(r"R_([kv]{2})_(within|between)"), _response_square),

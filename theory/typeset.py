@@ -19,7 +19,7 @@ from replicode.theory.arranged import Product, is_average, ordered_terms, produc
 from replicode.theory.language.nodes import TokenSum
 
 Names = Callable[[str], str]
-_WITHOUT_ARGUMENTS = ("EM", "EF", "ElogZ", "tau_", "kappa_", "G_", "Q_")
+_WITHOUT_ARGUMENTS = ("EM", "EF", "ElogZ", "tau_", "kappa_", "psi_", "G_", "Q_")
 
 
 def _signed(parts: list[tuple[bool, str]]) -> str:
@@ -166,7 +166,7 @@ class Latex(LatexPrinter):
 
     def _print_TokenSum(self, expr: Any, exp: str | None = None) -> str:
         text = rf"\sum_{{\ell}} {self._print(at_token(expr.args[0], 'l'))}"
-        return rf"\Bigl({text}\Bigr)" + (f"^{{{exp}}}" if exp else "")
+        return rf"\left({text}\right)" + (f"^{{{exp}}}" if exp else "")
 
     def _print_Function(self, expr: Any, exp: str | None = None) -> str:
         name = expr.func.__name__

@@ -134,9 +134,11 @@ def show(found: Result) -> None:
 
 def print_json(kind: str, result: Mapping[str, Any]) -> None:
     """One object that names its schema, what was asked and by which version it was answered."""
+    from replicode.results import finite
+
     asked = click.get_current_context().meta.get(ASKED, {}) | dict(result.get("asked", {}))
     head = {"schema": f"replicode/{kind}/{SCHEMA}", "version": __version__, "asked": _as_typed(asked)}
-    click.echo(json.dumps(head | _finite({name: value for name, value in result.items() if name not in head})))
+    click.echo(json.dumps(head | finite({name: value for name, value in result.items() if name not in head})))
 
 
 def _as_typed(value: Any) -> Any:
@@ -144,15 +146,6 @@ def _as_typed(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return {k: _as_typed(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def _finite(value: Any) -> Any:
-    """JSON-ready: numbers that are not finite become null."""
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {k: _finite(v) for k, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def _print_lines(result: Mapping[str, Any], indent: str = "") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from replicode import __version__
@@ -14,7 +14,7 @@ from replicode.kinds import ActivationLike, Model, SaddleSystem, System, Task
 from replicode.learned import LABELS, LOSS, learned
 from replicode.learned import named as texts
 from replicode.levels import GENERATED, LEVELS, derived, named
-from replicode.spectrum import NO_BAYES, SpectrumLike, structured, token_spectrum
+from replicode.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import budget
 from replicode.theory.errors import Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
@@ -22,7 +22,6 @@ from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
     from replicode.present import Derivation
-    from replicode.theory.derive.stability import StabilitySystem
 
 
 @overload
@@ -97,16 +96,14 @@ def derivation_of(
     one_of("level", level, LEVELS)
     data = token_spectrum(spectrum, teacher)
     model = structured(learned(None, loss, labels), data)
-    if data is not None and level == "bayes":
-        raise Refusal(NO_BAYES)
     law = None if tokens is None else lengths(tokens)
     given = given_parameters(parameters, {})
     of = None if level == "bayes" else named(act)
 
     def build() -> dict[str, Any]:
-        from replicode.present import as_json, derivation
+        from replicode.present import as_json
 
-        found = derivation(_system(level, of, task, law, model, given))
+        found = _derivation(of, given, task, law, level, model)
         made_for = f"derivation of {found.subject}, task {found.task_name}, level {level}"
         return {"made_for": made_for, "json": as_json(found), **_pages(found, steps)}
 
@@ -127,21 +124,28 @@ def _pages(found: Derivation, steps: bool) -> dict[str, str]:
     return {name: write(found, steps) for name, write in pages.items()}
 
 
-def _system(
-    level: str,
+def _derivation(
     of: ActivationLike | None,
+    given: Mapping[str, float],
     task: str | Task,
     law: Lengths | None,
+    level: str,
     model: Model | None,
-    given: Mapping[str, float],
-) -> System | StabilitySystem:
-    """The system whose derivation is shown."""
+) -> Derivation:
+    """The derivation of one level."""
+    from replicode import present
+
     if level == "population" and model is not None:
         raise Refusal("level population: it is the squared error of Gaussian labels, whatever is trained on")
-    if level != "stability":
-        return derived(level, of, task, law, model, given)
-    from replicode.theory.derive.saddle import derive as derive_system
-    from replicode.theory.derive.stability import derive_stability
-    from replicode.theory.language.activation import activation
+    system: Any = derived("rs" if level == "stability" else level, of, task, law, model, given)
+    if level == "stability":
+        from replicode.theory.derive.stability import derive_stability
 
-    return derive_stability(derive_system(activation(named(of), given), task, law, model))
+        return present.stability_derivation(derive_stability(system))
+    shown: dict[str, Callable[[Any], Derivation]] = {
+        "population": present.population_derivation,
+        "bayes": present.bayes_derivation,
+        "1rsb": present.step_derivation,
+        "dynamics": present.dynamics_derivation,
+    }
+    return shown.get(level, present.derivation)(system)

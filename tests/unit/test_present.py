@@ -18,6 +18,7 @@ from replicode.present import (
     as_markdown,
     as_text,
     derivation,
+    population_derivation,
     symbols_of,
 )
 from replicode.theory.arranged import arranged
@@ -43,7 +44,7 @@ def pages(softmax):
     return {
         "softmax": softmax,
         "awkward": derivation(awkward),
-        "population": derivation(derive_population(awkward.activation)),
+        "population": population_derivation(derive_population(awkward.activation)),
         "task": derivation(derive("cos(beta*x)", "x**2/4", 1)),
     }
 

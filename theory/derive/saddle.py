@@ -25,6 +25,7 @@ from replicode.theory.derive.replica import (
     gaussian_channel,
     prior_free_energies,
 )
+from replicode.theory.derive.spectrum import coordinate_mean
 from replicode.theory.gaussian.laws import FieldLaw, price_stein
 from replicode.theory.language.activation import Activation, TokenForm, activation
 from replicode.theory.language.nodes import L, W, X
@@ -166,8 +167,7 @@ class SaddleSystem:
     def _means(self) -> dict[str, sp.Expr]:
         """What tau and kappa of structured tokens are: means over the coordinates."""
         parts = {name: p.spectral for name, p in self.priors.items() if p.spectral}
-        mean = sp.Function("mean_i")
-        return {f"{n}_{b}": mean(getattr(part, n)) for b, part in parts.items() for n in ("tau", "kappa")}
+        return {f"{n}_{b}": coordinate_mean(getattr(part, n)) for b, part in parts.items() for n in ("tau", "kappa")}
 
     def derivative_equations(self) -> dict[str, sp.Expr]:
         """mh and Vh by Price alone, with derivatives of G; right only while the prox does not jump."""
