@@ -122,5 +122,5 @@ def phase_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """Which branch wins: that of the larger overlap with the teacher, that of the smaller, or the only one."""
     if len(rows) < 2:
         return ONE if rows else NONE
-    overlaps = [abs(r["order"]["m_k"]) + abs(r["order"]["m_v"]) for r in rows]
-    return INFORMED if overlaps[0] == max(overlaps) else UNINFORMED
+    winner, *others = (abs(r["order"]["m_k"]) + abs(r["order"]["m_v"]) for r in rows)
+    return INFORMED if winner >= max(others) else UNINFORMED

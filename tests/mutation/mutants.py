@@ -515,8 +515,8 @@ CODEGEN = [
     Mutant(
         "invariant direction of the values",
         "codegen/runtime/fields.py",
-        "_blind((1.0,) * tokens + (total,)) if total else None",
-        "_blind((1.0,) * tokens + (-total,)) if total else None",
+        "(*ones, total) if total else ()",
+        "(*ones, -total) if total else ()",
         gradient,
     ),
     Mutant(
