@@ -19,6 +19,7 @@ import sympy as sp
 
 from replicode.theory.budget import budget
 from replicode.theory.derive.channel import U
+from replicode.theory.derive.factorised import Ratio, Term, factorised_terms, ratio
 from replicode.theory.derive.gains import GAINS, SQUARED_GAINS, gained_product
 from replicode.theory.derive.label import LabelLaw, label_law
 from replicode.theory.derive.location import Location, location
@@ -37,6 +38,7 @@ from replicode.theory.properties.symbolic import Properties, properties
 from replicode.theory.tokens import StagedDerivatives, staged_derivatives
 
 ELIMINATION = "value channel linear"  # of trained values; here they are averaged over
+MANY_TOKENS = 4  # from here on averages are taken one token at a time
 BATCH = sp.Symbol("batch", positive=True)
 SCORE, VALUE = sp.Symbol("chi", real=True), sp.Symbol("z", real=True)
 RESIDUAL = sp.Symbol("r", real=True)
@@ -154,6 +156,28 @@ class DynamicsSystem:
     def polynomial(self) -> bool:
         """Whether all fields but the scores enter as polynomials: a square loss on a label that is a Gaussian field."""
         return self.model.square and not self.label.weighted
+
+    @cached_property
+    def ratio(self) -> Ratio | None:
+        """sigma as a ratio of functions of single tokens, where averages factorise over them."""
+        smooth = self.polynomial and self.task.gaussian and self.properties.smooth
+        return ratio(self.activation) if smooth else None
+
+    @property
+    def factorised(self) -> bool:
+        """Whether averages are taken one token at a time: where they can be, and nodes for all at once are many.
+
+        Element-wise ones cost the same at any number of tokens; of polynomials all at once is exact at a few.
+        """
+        if self.lengths is None or self.ratio is None:
+            return False
+        few = 1 if self.properties.elementwise and self.integrand_degree is None else MANY_TOKENS
+        return max(self.lengths.tokens) >= few
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """What factorised averages are made of."""
+        return factorised_terms(self.model.loss_curvature(), self.model.risk_factor())
 
     @property
     def mean_loss(self) -> sp.Expr:
