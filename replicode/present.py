@@ -175,7 +175,7 @@ def dynamics_derivation(system: DynamicsSystem) -> Derivation:
         level="dynamics",
         tokens=system.lengths and (system.tokens or str(system.lengths)),
         free_energy=system.risk,
-        equations=system.equations(),
+        equations=system.all_equations(),
         steps=dynamics_chain(system),
     )
 

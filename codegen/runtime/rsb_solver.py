@@ -37,7 +37,7 @@ from replicode.codegen.runtime.rsb_kernel import STEP_CONJUGATES, STEP_NAMES, st
 
 LEVELS = (Grid(4.8, 1.2, 48, 6e4), Grid(5.3, 1.7, 88, 2e5), Grid(5.6, 2.3, 140, 6e5))
 QUICK_LEVELS = (Grid(4.6, 1.0, 36, 2.5e4), Grid(4.8, 1.2, 48, 5e4), Grid(5.0, 1.4, 60, 1e5))
-FINER_LEVELS = (Grid(4.8, 1.2, 140, 3e5), Grid(5.3, 1.7, 190, 6.5e5), Grid(5.6, 2.2, 240, 1.3e6))
+FINER_LEVELS = (Grid(4.8, 1.2, 140, 3e5), Grid(5.3, 1.7, 190, 5.5e5), Grid(5.6, 2.2, 240, 9e5))
 FOUR_LEVELS = (Grid(4.0, 1.0, 48, 2e4), Grid(4.3, 1.0, 48, 5e4), Grid(4.5, 1.2, 48, 1.2e5))
 GRID_SAFETY, GRID_GAIN = 2.0, 3.0  # two grids may agree by chance: a step gains no more than this factor
 RESIDUAL_GAIN = 10.0  # a residual may move the solution by some times as much

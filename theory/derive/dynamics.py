@@ -19,6 +19,7 @@ import sympy as sp
 
 from replicode.theory.budget import budget
 from replicode.theory.derive.channel import U
+from replicode.theory.derive.descent_closed import closed_terms
 from replicode.theory.derive.factorised import Ratio, Term, factorised_terms, ratio
 from replicode.theory.derive.gains import GAINS, SQUARED_GAINS, gained_product
 from replicode.theory.derive.label import LabelLaw, label_law
@@ -38,6 +39,7 @@ from replicode.theory.properties.symbolic import Properties, properties
 from replicode.theory.tokens import StagedDerivatives, staged_derivatives
 
 ELIMINATION = "value channel linear"  # of trained values; here they are averaged over
+LONGEST_SHOWN = 2000  # operations of a closed form
 MANY_TOKENS = 4  # from here on averages are taken one token at a time
 BATCH = sp.Symbol("batch", positive=True)
 SCORE, VALUE = sp.Symbol("chi", real=True), sp.Symbol("z", real=True)
@@ -223,11 +225,25 @@ class DynamicsSystem:
         """The rates when both students are put back to their norms after every step."""
         return {o: _kept_norms(o, self.rates, self.model) for o in self.overlaps}
 
+    @cached_property
+    def closed(self) -> dict[sp.Symbol, sp.Expr]:
+        """Pulls and spreads in closed form, those that are, for any number of tokens: of element-wise sigma."""
+        if self.ratio is None or self.ratio.bottom != 0:
+            return {}
+        symbols = (*pulls_of(self.model), *spreads_of(self.model))
+        found = closed_terms(self.terms, self.ratio, self.hidden.law, self.idle.law, label_weights(self.model))
+        short = {i: _shortest(e) for i, e in found.items() if i < len(symbols)}
+        return {symbols[i]: e for i, e in short.items() if sp.count_ops(e) <= LONGEST_SHOWN}
+
     def equations(self) -> dict[str, sp.Expr]:
         """The equations by name: rates of the overlaps, then what their averages are given the scores."""
         found = {f"d_{o.name}": e for o, e in self.rates.items()}
         found |= {f"spherical_d_{o.name}": e for o, e in self.spherical.items() if e != 0}
         return found | {"G": self.gain, "pull": self.pull, "spread": self.spread, "test_risk": self.risk}
+
+    def all_equations(self) -> dict[str, sp.Expr]:
+        """The same with what is closed."""
+        return self.equations() | {s.name: e for s, e in self.closed.items()}
 
 
 def pulls_of(model: Model) -> dict[sp.Symbol, tuple[Block, Direction]]:
@@ -280,6 +296,12 @@ def derive_dynamics(
         risk=risk,
         label=label,
     )
+
+
+def _shortest(expr: sp.Expr) -> sp.Expr:
+    """A rational function as a polynomial, where it is one; else as it stands."""
+    rational = expr.is_rational_function(*expr.free_symbols) or not expr.has(sp.Function)
+    return sp.factor_terms(sp.expand(sp.cancel(expr))) if rational else expr
 
 
 def _rates(model: Model) -> dict[sp.Symbol, sp.Expr]:
