@@ -25,7 +25,6 @@ from replicode.codegen.ir import (
 )
 from replicode.codegen.lower.kernels import parameter_symbol
 from replicode.codegen.lower.stamp import ActivationSystem
-from replicode.theory.derive.channel import OUTPUT
 from replicode.theory.derive.curvature import Curvature, second_rate_symbol
 from replicode.theory.derive.label import LabelLaw, line
 from replicode.theory.derive.location import Location
@@ -46,7 +45,7 @@ from replicode.theory.derive.spectrum import coordinate_terms, penalised_norms, 
 from replicode.theory.derive.stability import responses_of, stability_matrix
 from replicode.theory.gaussian.laws import FieldLaw
 from replicode.theory.language.nodes import L, X, sigmoid, softplus
-from replicode.theory.model import CHI_STAR, LABEL_NOISE, F, Model, TokenFields, Y
+from replicode.theory.model import CHI_STAR, LABEL_NOISE, Model, TokenFields, Y
 from replicode.theory.properties.kinks import kink_points
 
 FIELDS = {"score": "w_chi", "value": "w_z"}
@@ -359,10 +358,9 @@ def loss_functions(system: SaddleSystem) -> list[Function]:
     """The loss itself, with two derivatives in the output where that is searched for."""
     if not tested(system):
         return []
-    loss = system.model.loss
-    smooth = bool(system.values.steps) and system.values.steps[0][0] == OUTPUT
-    bends = tuple(sp.diff(loss, F, k) for k in (1, 2)) if smooth else (sp.S.Zero, sp.S.Zero)
-    return [Function(declared("loss_terms"), (), (), (loss, *bends), shaped_like="f")]
+    value = Function(declared("loss_value"), (), (), system.model.loss, shaped_like="f")
+    slopes = system.values.searched
+    return [value, *([Function(declared("loss_slopes"), (), (), slopes, shaped_like="f")] if slopes else [])]
 
 
 def exact_risk(system: SaddleSystem) -> bool:

@@ -20,18 +20,35 @@ from replicode.theory.lengths import Lengths
 from replicode.theory.model import Model
 
 EXPANSION = "expansion"
-PRIOR_SEAMS = ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")
+STRUCTURED = {
+    **{name: f"spectral_{name}" for name in ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")},
+    **{"add_options": "structured_trained_options", "read_options": "with_spectrum"},
+}
 PUBLIC = (
     *("METADATA", "Solution", "free_coordinates", "free_energy", "jacobian", "linearised_map", "population_risk"),
     *("residual", "risk_of_overlaps", "solve"),
 )
 LEVEL = Level(
     parts=(
-        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label", "loss", "fields"),
+        *(
+            "kernel",
+            "lengths",
+            "nodes",
+            "linear",
+            "lowrank",
+            "places",
+            "inputs",
+            "wording",
+            "location",
+            "label",
+            "loss",
+            "fields",
+        ),
         *(
             "prox",
             "prior",
             "channel",
+            "aligned",
             "proxfree",
             "rows",
             "onsets",
@@ -41,8 +58,8 @@ LEVEL = Level(
             "population",
             "hessian",
         ),
-        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "following", "solver", "energy", "jacobian"),
-        *("kinks", "values", "tested", "options", "script"),
+        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "following", "solver", "energy"),
+        *("kinks", "values", "tested", "spectrum_text", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -192,7 +209,7 @@ def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         "mixed_ladder": "mixture_ladder" if several else "alone",
         "parts_of": "mixture_parts" if several else "one_part",
         **_label_choices(system),
-        **({name: f"spectral_{name}" for name in PRIOR_SEAMS} if system.model.structured else {}),
+        **(STRUCTURED if system.model.structured else {}),
         **({} if equations.differentiable(system) else {"slopes_of": "no_slopes"}),
         **({} if system.values.convex else {"interval": "scanned_interval"}),
     }
@@ -205,10 +222,11 @@ def _value_choices(system: SaddleSystem) -> dict[str, str]:
     """Those of a system without scores."""
     model = system.model
     exists = "interpolating" if model.translated else "separating" if model.margin else "any_values"
-    routes = ["value_state", "value_averages", "differenced_second", "coarse_values", "coarse_branch"]
+    routes = ["value_state", "value_averages", "never_whole", "coarse_values", "coarse_branch"]
     return {
         "ROUTES": f"Routes({', '.join(routes)})",
         "linearised": "differenced",
+        "derived_rates": "no_second_rates",
         "averages_of_length": "constant_averages",
         "risk_of_length": "_gaussian_risk" if equations.exact_risk(system) else "manifold_risk",
         "risk_at": "value_risk",
@@ -244,16 +262,16 @@ def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
     kind, smooth = system.location.kind, bool(system.properties.smooth)
     scores = [n - bool(system.properties.shift_invariant) for n in lengths.tokens]
     plain = system.values.smooth and not system.label.weighted and system.model.square
+    whole = "whole_channel" if derivable(system) else "never_whole"
     rows = 1 in scores and kind != "normalised" and plain
-    second = "derived_second" if derivable(system) else "differenced_second"
     state, averages = ("folded_state" if rows and max(scores) == 1 else "smooth_state"), "smooth_averages"
-    routes = [state, "folded_averages" if rows else averages, second, "coarse_prox", "smooth_branch"]
+    routes = [state, "folded_averages" if rows else averages, whole, "coarse_prox", "smooth_branch"]
     if not system.values.smooth:
-        routes = ["prox_state", "prox_averages", second, "coarse_prox", "coarse_branch"]
+        routes = ["prox_state", "prox_averages", whole, "coarse_prox", "coarse_branch"]
     if not smooth:
         if not plain:
             raise Refusal(f"{system.activation.text} has kinks: they are resolved for a square loss on Gaussian labels")
-        routes = ["kinked_state", "kinked_averages", second, "kinked_coarse", "coarse_branch"]
+        routes = ["kinked_state", "kinked_averages", whole, "kinked_coarse", "coarse_branch"]
     return {
         "ROUTES": f"Routes({', '.join(routes)})",
         "followed_on": "prox_free_nodes" if smooth else "no_nodes",

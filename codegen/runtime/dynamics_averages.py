@@ -13,6 +13,7 @@ import numpy as np
 
 from replicode.codegen.runtime.dynamics_kernel import (
     FIELDS,
+    OVERLAP_NAMES,
     SCORE,
     SEQUENCES,
     VALUE,
@@ -71,10 +72,13 @@ class Given(NamedTuple):
         return np.concatenate([hidden, idle], axis=1)
 
 
+SCORE_M, SCORE_Q = OVERLAP_NAMES.index("m_k"), OVERLAP_NAMES.index("q_k")
+
+
 def within(overlaps: Array) -> Array:
     """The overlaps with a squared norm of k that is positive, and no less than its overlap with the teacher allows."""
     kept = np.array(overlaps, dtype=float)
-    kept[1] = max(kept[1], kept[0] ** 2 * (1.0 + 1e-14), LEAST_NORM)
+    kept[SCORE_Q] = max(kept[SCORE_Q], kept[SCORE_M] ** 2 * (1.0 + 1e-14), LEAST_NORM)
     return kept
 
 

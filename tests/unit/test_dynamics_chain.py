@@ -6,7 +6,7 @@ import pytest
 import sympy as sp
 
 from replicode.codegen.compiler import generate
-from replicode.present import as_json, as_latex, as_markdown, as_text, dynamics_derivation
+from replicode.present import as_json, as_latex, as_markdown, as_text, derivation
 from replicode.theory.derive.dynamics import derive_dynamics, pulls_of, spreads_of
 from replicode.theory.language.nodes import L
 from replicode.theory.model import NOISE, NU
@@ -20,18 +20,18 @@ CASES = [
 
 @pytest.mark.parametrize(("activation", "task", "tokens"), CASES)
 def test_every_step_by_numbers(activation, task, tokens):
-    found = dynamics_derivation(derive_dynamics(activation, task, tokens))
+    found = derivation(derive_dynamics(activation, task, tokens))
     shown = as_json(found)
     assert len(shown["steps"]) >= 15 and shown["level"] == "dynamics"
     assert checker.failures(shown, points=1, known=set()) == []
     assert shown["equations"]["d_m_k"] == "eta_k*(-lambda_k*m_k + pull_k_kstar)"
     assert "spread_kv" in shown["equations"]["d_k_v"] and shown["equations"]["G"] == "-f + y"
-    assert "Isserlis" in as_text(found) and r"\eta_{k}" in as_latex(found) and as_markdown(found)
+    assert "Isserlis" in as_text(found, steps=True) and r"\eta_{k}" in as_latex(found) and as_markdown(found)
 
 
 def test_the_checker_sees_a_factor():
     """A factor 1.1 on any step's right-hand side is found."""
-    shown = as_json(dynamics_derivation(derive_dynamics("softmax", "spiked", 2)))
+    shown = as_json(derivation(derive_dynamics("softmax", "spiked", 2)))
     for number, step in enumerate(shown["steps"], 1):
         if step["rhs"] != "0":
             broken = {"steps": [{**step, "rhs": f"1.1*({step['rhs']})"}]}
@@ -52,5 +52,5 @@ def test_closed_pulls_and_spreads_against_quadrature(activation, parameters, lea
     assert len(closed) >= least
     for name, expr in closed.items():
         assert abs(float(expr.subs(values)) - numbers[names.index(name)]) < 1e-12, name
-    shown = as_json(dynamics_derivation(system))["equations"]
+    shown = as_json(derivation(system))["equations"]
     assert "pull_k_kstar" in shown and "Integral" not in shown["pull_k_kstar"]
