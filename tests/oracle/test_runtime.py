@@ -198,11 +198,12 @@ def test_three_methods_agree_where_the_prox_folds(softmax):
     assert "folds subtracted" in cut.method
     assert cut.folded_mass == pytest.approx(4e-4, rel=0.1)
     assert cut.jump_weight == pytest.approx(0.0147, rel=0.1)
-    task = softmax._Request((softmax.Setting(2.0, 0.3, NONE),), softmax.Problem(4.0, 0.1, 0.1), 1e-5)
+    task = softmax._Request((softmax.Setting(2.0, 0.3, NONE),), softmax.Problem(4.0, 0.1, 0.1), 3e-3)
     order = np.array([cut.order_parameters[n] for n in softmax.ORDER_NAMES])
     jumping = softmax._ensemble(order, task)
     risk, _ = softmax._risk(jumping.last.order, task)
     assert abs(risk - cut.test_risk) <= jumping.error + cut.error
+    assert jumping.error < 3e-3
 
 
 @pytest.mark.parametrize(

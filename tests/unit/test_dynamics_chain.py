@@ -38,7 +38,10 @@ def test_the_checker_sees_a_factor():
             assert checker.failures(broken, points=1) == [1], number
 
 
-@pytest.mark.parametrize(("activation", "parameters", "least"), [("linear", {}, 11), ("erf", {"c": 0.3}, 8)])
+@pytest.mark.parametrize(
+    ("activation", "parameters", "least"),
+    [("linear", {}, 11), pytest.param("erf", {"c": 0.3}, 8, marks=pytest.mark.full)],
+)
 def test_closed_pulls_and_spreads_against_quadrature(activation, parameters, least):
     """All pulls of linear and erf attention, and the spreads of linear, at seven drawn overlaps, L symbolic."""
     system = derive_dynamics(activation, "spiked", 3)
