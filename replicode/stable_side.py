@@ -39,8 +39,8 @@ def margin(found: Any) -> float:
     return float(max(found.replicon / STABLE_REPLICON, shift / STABLE_JUMP) - 1.0)
 
 
-def constrained(search: Solves, found: Minimum, broken: Any) -> tuple[Array, Any] | None:
-    """The best place found on the stable side, and the solution there."""
+def constrained(search: Solves, found: Minimum, broken: Any, near: float = NEXT_TO_EDGE) -> tuple[Array, Any] | None:
+    """The best place found on the stable side, to `near`, and the solution there."""
     place = found.best.place
     for _ in range(MOST_OUTWARD):
         place = place + OUTWARD * search.logs
@@ -49,25 +49,27 @@ def constrained(search: Solves, found: Minimum, broken: Any) -> tuple[Array, Any
             break
     else:
         return None
-    at = _edge(search, found.best.place, place, now)
+    at = _edge(search, found.best.place, place, now, near)
     for _ in range(MOST_STEPS):
         step = _step(search, at, found.curvature)
-        inside = _edge(search, at[0] + step, at[0], at[1], straight=True)
+        inside = _edge(search, at[0] + step, at[0], at[1], near, straight=True)
         moved = float(np.abs(inside[0] - at[0]).max())
         better = inside[1].test_risk < at[1].test_risk
         at = inside if better else at
-        if moved < NEXT_TO_EDGE or not better:
+        if moved < near or not better:
             break
     return at
 
 
-def _edge(search: Solves, outside: Array, inside: Array, known: Any, straight: bool = False) -> tuple[Array, Any]:
-    """The last stable point on the way to one that may not be, to NEXT_TO_EDGE."""
+def _edge(
+    search: Solves, outside: Array, inside: Array, known: Any, near: float, straight: bool = False
+) -> tuple[Array, Any]:
+    """The last stable point on the way to one that may not be, to `near`."""
     if straight:
         there = search.solve(outside, checks=True)
         if there.converged and there.rs_stable:
             return outside, there
-    while np.abs(outside - inside).max() > NEXT_TO_EDGE:
+    while np.abs(outside - inside).max() > near:
         middle = 0.5 * (outside + inside)
         there = search.solve(middle, checks=True)
         if there.converged and there.rs_stable:

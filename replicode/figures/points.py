@@ -17,6 +17,8 @@ from replicode.validation.module import GeneratedAttention
 from replicode.validation.sampling import Array
 from replicode.validation.statistics import extrapolate
 
+RESOLUTION = 0.02  # of the best lambdas, in logarithms: the risk is flat there, and its error far larger
+
 
 class Place(NamedTuple):
     """Where a point is: activation (empty for Bayes), task, tokens, nu, noise and alpha."""
@@ -115,7 +117,12 @@ def optimal_point(place: Place, start: Ridge, tolerance: float) -> dict[str, Any
         from replicode.verbs.optimal import best
 
         physics = {"alpha": place.alpha, "nu": place.nu, "noise": place.noise, **start._asdict()}
-        found = best(problem(place.activation, place.task, place.tokens, physics), Ridge._fields, tolerance)
+        found = best(
+            problem(place.activation, place.task, place.tokens, physics),
+            Ridge._fields,
+            tolerance,
+            resolution=RESOLUTION,
+        )
         kept = ("test_risk", "error", "converged", "rs_stable", "replicon", "jump_weight", "method", "evaluations")
         order = {name: float(found["order_parameters"][name]) for name in ("m_k", "q_k", "m_v", "q_v")}
         return {
@@ -126,7 +133,7 @@ def optimal_point(place: Place, start: Ridge, tolerance: float) -> dict[str, Any
             "warnings": list(found["warnings"]),
         }
 
-    return _row("theory", place, once("figure", ("optimal", place.content, *start, tolerance), build))
+    return _row("theory", place, once("figure", ("optimal", place.content, *start, tolerance, RESOLUTION), build))
 
 
 def trained_point(

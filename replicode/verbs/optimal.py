@@ -15,7 +15,7 @@ from replicode.minimise import Array, Minimum, Trial, minimise
 from replicode.problem import Learning, Problem, Start, problem
 from replicode.results import Solution
 from replicode.spectrum import SpectrumLike
-from replicode.stable_side import constrained
+from replicode.stable_side import NEXT_TO_EDGE, constrained
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Tokens
 from replicode.verbs.solve import bayes_beside
@@ -157,12 +157,20 @@ class Search:
 
 
 def best(
-    posed: Problem, names: Sequence[str], tol: float | None, init: Start = "informed", also: Sequence[str] = ()
+    posed: Problem,
+    names: Sequence[str],
+    tol: float | None,
+    init: Start = "informed",
+    also: Sequence[str] = (),
+    resolution: float = RESOLUTION,
 ) -> dict[str, Any]:
-    """The fields of an Optimum; derivatives also in the parameters of `also`."""
+    """The fields of an Optimum; derivatives also in the parameters of `also`.
+
+    A step shorter than `resolution` ends the search.
+    """
     search = Search(posed, names, tol, init, also)
     low, high = search.bounds()
-    found = minimise(search.trial, search.place(), low, high, RESOLUTION, MOST_EVALUATIONS)
+    found = minimise(search.trial, search.place(), low, high, resolution, MOST_EVALUATIONS)
     place, unconstrained = found.best.place, None
     final = search.solve(place, checks=True)
     warnings = []
@@ -171,7 +179,7 @@ def best(
     elif final.converged and not final.rs_stable:
         unconstrained = {**search.values(place), "test_risk": final.test_risk}
         warnings.append("optimum: replica symmetry is broken at the minimum; this is the best on the stable side")
-        inside = constrained(search, found, final)
+        inside = constrained(search, found, final, max(resolution, NEXT_TO_EDGE))
         if inside is None:
             warnings[-1] = "optimum: replica symmetry is broken at the minimum, and no stable side was found"
         else:
