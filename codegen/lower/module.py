@@ -37,11 +37,14 @@ LEVEL = Level(
             "onsets",
             "folds",
             "gaps",
+            "critical",
+            "seeking",
+            "searched",
             "mixture",
             "population",
             "hessian",
         ),
-        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "following", "solver", "energy", "jacobian"),
+        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "searching", "following", "solver", "energy", "jacobian"),
         *("kinks", "values", "tested", "options", "script"),
     ),
     public=PUBLIC,
@@ -246,7 +249,8 @@ def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
     plain = system.values.smooth and not system.label.weighted and system.model.square
     rows = 1 in scores and kind != "normalised" and plain
     second = "derived_second" if derivable(system) else "differenced_second"
-    state, averages = ("folded_state" if rows and max(scores) == 1 else "smooth_state"), "smooth_averages"
+    beyond = "smooth_state" if system.label.weighted else "searched_folds_state"
+    state, averages = ("folded_state" if rows and max(scores) == 1 else beyond), "smooth_averages"
     routes = [state, "folded_averages" if rows else averages, second, "coarse_prox", "smooth_branch"]
     if not system.values.smooth:
         routes = ["prox_state", "prox_averages", second, "coarse_prox", "coarse_branch"]

@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from replicode.codegen.runtime.channel import PROX_WORK, Channel, Ensemble, Ladder, ProxChannel, node_dimensions
+from replicode.codegen.runtime.channel import (
+    PROX_WORK,
+    Averages,
+    Channel,
+    Ensemble,
+    Ladder,
+    ProxChannel,
+    node_dimensions,
+)
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     SMALLEST_SPREAD,
@@ -281,7 +289,7 @@ def _errors(last: Evaluation, near: Linearised, slopes: Array, request: _Request
 def _ensemble(start: Array, request: _Request) -> _State:
     """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
     few = _scrambled(LOG2_FEW, SCRAMBLES, request)
-    rough = _first(few, start, request, 1e-5)
+    rough = _rough(start, request, few)
     if not rough.last.residual < WORST_RESIDUAL:
         return _failed(rough.last, rough.iterations, [few], "prox, one set of Sobol nodes")
     near = linearised(few, rough.last, request.problem)
@@ -293,6 +301,11 @@ def _ensemble(start: Array, request: _Request) -> _State:
         if state.error <= request.tol or not (state.converged and affordable):
             break
     return state._replace(iterations=iterations)
+
+
+def _rough(start: Array, request: _Request, few: Channel | None = None) -> Converged:
+    """The fixed point with a global prox on few nodes."""
+    return _first(few or _scrambled(LOG2_FEW, SCRAMBLES, request), start, request, 1e-5)
 
 
 def _ensemble_work(log2: int, request: _Request) -> float:
@@ -336,13 +349,18 @@ def _on_scrambles(log2: int, order: Array, near: Linearised, request: _Request, 
 
 def _scatter(ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Request) -> Array:
     """t bounds on all numbers from the scatter of the members, each propagated through the fixed point."""
-    free = to_free(last.order)
-    found = []
-    for member in ensemble.members:
-        here = mapped(member, last.order, request.problem)
-        move = near.newton @ (to_free(here.image) - to_free(last.image))
-        found.append(
-            np.r_[_risk(from_free(free + move), request)[0], reported(here, request.problem) + near.slopes @ move]
-        )
+    return _t_bound([_passed_on(m, last.image, last.order, near, request) for m in ensemble.members])
+
+
+def _passed_on(averages: Averages, image: Array, order: Array, near: Linearised, request: _Request) -> Array:
+    """All numbers at the fixed point of other averages at the same order parameters, which these map to `image`."""
+    here = mapped(averages, order, request.problem)
+    move = near.newton @ (to_free(here.image) - to_free(image))
+    risk, _ = _risk(from_free(to_free(order) + move), request)
+    return np.asarray(np.r_[risk, reported(here, request.problem) + near.slopes @ move])
+
+
+def _t_bound(found: Sequence[Array]) -> Array:
+    """What the mean of independent values of all numbers leaves open."""
     spread = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
     return np.asarray(special.stdtrit(len(found) - 1, COVERAGE) * spread)
