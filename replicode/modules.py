@@ -7,37 +7,36 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from replicode.arguments import BACKENDS, check_parameters, one_of
 from replicode.cache import cached
 from replicode.codegen.loading import call as call
 from replicode.content import Content, activation_content, model_content, task_content
-from replicode.kinds import ActivationLike, Model, SaddleSystem, Task
+from replicode.kinds import ActivationLike, Model, Task
+from replicode.levels import derived
 from replicode.theory.lengths import Lengths, Tokens, lengths
-
-if TYPE_CHECKING:
-    from replicode.codegen.lower import System
 
 
 def module_for(
-    act: ActivationLike,
+    act: ActivationLike | None,
     task: str | Task,
     tokens: Tokens,
     backend: str = "numpy",
     given: Mapping[str, float] | None = None,
     model: Model | None = None,
+    level: str = "rs",
 ) -> tuple[ModuleType, dict[str, float]]:
-    """The generated module, from the cache when it is there, and the values of the activation's parameters.
+    """The generated module of a level, from the cache when it is there, and the values of the activation's parameters.
 
     With `given`, values over the activation's own, every parameter must have one: this is found before any derivation.
     """
     one_of("backend", backend, BACKENDS)
     law = lengths(tokens)
-    payload = _payload(act, task, law, given, model)
+    payload = _payload(act, task, law, given, model, level)
     values = {**payload["settled"], **(given or {})}
     module = _loaded(payload["source"]) if backend == "numpy" else _compiled(act, task, law, payload["source"], model)
     if given is not None:
@@ -51,41 +50,15 @@ def module_source(act: ActivationLike, task: str | Task, tokens: Tokens) -> str:
 
 
 def bayes_module(task: str | Task, tokens: Tokens, model: Model | None = None) -> ModuleType:
-    """The generated module of the Bayes-optimal level, from the cache when it is there."""
-    law = lengths(tokens)
-
-    def build() -> dict[str, Any]:
-        from replicode.codegen.compiler import generate
-        from replicode.theory.derive.bayes import derive_bayes
-
-        system = derive_bayes(task, law, model)
-        made_for = f"Bayes-optimal level, task {system.task.text}, {law} tokens"
-        return {"made_for": made_for, "source": generate(system).source}
-
-    return _loaded(cached("bayes_module", (task_content(task), repr(law), *model_content(model)), build)["source"])
+    """The generated module of the Bayes-optimal level."""
+    return module_for(None, task, tokens, model=model, level="bayes")[0]
 
 
 def dynamics_module(
     act: ActivationLike, task: str | Task, tokens: Tokens, given: Mapping[str, float], model: Model | None = None
 ) -> tuple[ModuleType, dict[str, float]]:
     """The generated module of the training dynamics, and the values of the activation's parameters."""
-    law = lengths(tokens)
-
-    def build() -> dict[str, Any]:
-        from replicode.codegen.compiler import generate
-        from replicode.theory.derive.dynamics import derive_dynamics
-        from replicode.theory.language.activation import activation
-
-        made = activation(act)
-        known = {p: float(v) for p, v in {**made.defaults, **made.values}.items()}
-        check_parameters(made.parameters, {**known, **given})
-        source = generate(derive_dynamics(made, task, law, model)).source
-        return {"made_for": f"dynamics of {made.text}, {law} tokens", "source": source, "settled": known}
-
-    payload = cached("dynamics_module", _key(act, task, law, model), build)
-    module, values = _loaded(payload["source"]), {**payload["settled"], **given}
-    check_parameters(module.PARAMETERS, values)
-    return module, values
+    return module_for(act, task, tokens, given=given, model=model, level="dynamics")
 
 
 def step_module(
@@ -95,53 +68,54 @@ def step_module(
     given: Mapping[str, float] | None = None,
     model: Model | None = None,
 ) -> tuple[ModuleType, dict[str, float]]:
-    """The generated module of one step of breaking, from the cache when it is there, and the parameters' values."""
-    law = lengths(tokens)
-
-    def build() -> dict[str, Any]:
-        from replicode.theory.derive.rsb import derive_step
-
-        return _build(act, task, law, given, model, derive_step)
-
-    payload = cached("step_module", _key(act, task, law, model), build)
-    return _loaded(payload["source"]), {**payload["settled"], **(given or {})}
+    """The generated module of one step of breaking, and the values of the activation's parameters."""
+    return module_for(act, task, tokens, given=given, model=model, level="1rsb")
 
 
-def _key(act: ActivationLike, task: str | Task, tokens: Lengths, model: Model | None) -> Content:
-    return activation_content(act), task_content(task), repr(tokens), *model_content(model)
+def _key(act: ActivationLike | None, task: str | Task, tokens: Lengths, model: Model | None) -> Content:
+    own = () if act is None else (activation_content(act),)
+    return *own, task_content(task), repr(tokens), *model_content(model)
 
 
 def _payload(
-    act: ActivationLike, task: str | Task, tokens: Lengths, given: Mapping[str, float] | None, model: Model | None
-) -> dict[str, Any]:
-    return cached("module", _key(act, task, tokens, model), lambda: _build(act, task, tokens, given, model))
-
-
-def _build(
-    act: ActivationLike,
+    act: ActivationLike | None,
     task: str | Task,
     tokens: Lengths,
     given: Mapping[str, float] | None,
     model: Model | None,
-    to_level: Callable[[SaddleSystem], System] = lambda system: system,
+    level: str = "rs",
+) -> dict[str, Any]:
+    kind = "module" if level == "rs" else f"{level}_module"
+    return cached(kind, _key(act, task, tokens, model), lambda: _build(act, task, tokens, given, model, level))
+
+
+def _build(
+    act: ActivationLike | None,
+    task: str | Task,
+    tokens: Lengths,
+    given: Mapping[str, float] | None,
+    model: Model | None,
+    level: str,
 ) -> dict[str, Any]:
     from replicode.codegen.compiler import generate
-    from replicode.theory.derive.saddle import derive
-    from replicode.theory.language.activation import activation
 
-    made = activation(act)
-    known = {p: float(v) for p, v in {**made.defaults, **made.values}.items()}
-    if given is not None:
-        check_parameters(made.parameters, {**known, **given})
-    system = derive(made, task, tokens, model)
-    return {
-        "made_for": f"{made.text}, task {system.task.text}, {tokens} tokens",
-        "source": generate(to_level(system)).source,
-        "settled": known,
-    }
+    made, known = None, dict[str, float]()
+    if act is not None:
+        from replicode.theory.language.activation import activation
+
+        made = activation(act)
+        known = {p: float(v) for p, v in {**made.defaults, **made.values}.items()}
+        if given is not None:
+            check_parameters(made.parameters, {**known, **given})
+    system = derived(level, made, task, tokens, model)
+    of = "any estimator" if made is None else made.text
+    made_for = f"{of}, task {system.task.text}, {tokens} tokens, level {level}"
+    return {"made_for": made_for, "source": generate(system).source, "settled": known}
 
 
-def _compiled(act: ActivationLike, task: str | Task, tokens: Lengths, source: str, model: Model | None) -> ModuleType:
+def _compiled(
+    act: ActivationLike | None, task: str | Task, tokens: Lengths, source: str, model: Model | None
+) -> ModuleType:
     """The module with compiled loops, cached for this compiler and processor."""
     from replicode.codegen.native import machine
 

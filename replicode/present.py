@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sympy as sp
 
@@ -31,6 +31,9 @@ from replicode.theory.language.functions import nodes_that
 from replicode.theory.language.nodes import L, TokenSum, X
 from replicode.theory.notation import is_plain, latex, meaning, parameter_symbols, tex, text
 from replicode.theory.tokens import Definition
+
+if TYPE_CHECKING:
+    from replicode.codegen.lower import System
 
 W_CHI = sp.Symbol("w_chi", real=True)
 Abbreviations = list[tuple[sp.Symbol, sp.Expr]]
@@ -61,11 +64,11 @@ class Derivation:
     tokens: int | str | None
     free_energy: sp.Expr
     equations: Mapping[str, sp.Expr]
-    prox: sp.Expr | None
-    jacobian: Jacobian | None
-    inverse_map: sp.Expr | None
     reductions: tuple[Reduction, ...]
     steps: tuple[Step, ...]
+    prox: sp.Expr | None = None
+    jacobian: Jacobian | None = None
+    inverse_map: sp.Expr | None = None
 
     @property
     def subject(self) -> str:
@@ -81,71 +84,53 @@ class Derivation:
         return as_markdown(self)
 
 
-def derivation(system: SaddleSystem) -> Derivation:
-    """The derivation of the saddle-point system."""
-    inverse = inverse_map(system) if system.model.has_scores else None
-    derived = {f"{name}_derivative_form": e for name, e in system.derivative_equations().items()}
-    return _derivation(
-        system,
-        level="rs",
-        tokens=system.lengths and (system.tokens or str(system.lengths)),
-        free_energy=system.free_energy,
-        equations=system.equations() | derived,
-        prox=None if inverse is None else inverse - W_CHI,
-        jacobian=None if inverse is None else prox_jacobian(system),
-        inverse_map=inverse,
-        steps=system.steps,
-    )
-
-
-def stability_derivation(found: StabilitySystem) -> Derivation:
-    """The derivation of the de Almeida-Thouless matrix."""
-    system, blocks = found.system, found.system.model.blocks
-    entries = [f"T_{a.name}{b.name}" for a in blocks for b in blocks]
-    equations = dict(zip(entries, found.matrix, strict=True)) | {"replicon": found.replicon}
-    return _derivation(
-        system,
-        level="stability",
-        tokens=system.lengths and (system.tokens or str(system.lengths)),
-        free_energy=system.free_energy,
-        equations=equations,
-        steps=found.steps,
-    )
-
-
-def step_derivation(found: StepSystem) -> Derivation:
-    """The derivation of one step of replica symmetry breaking."""
-    system = found.system
-    return _derivation(
-        system,
-        level="1rsb",
-        tokens=system.lengths and (system.tokens or str(system.lengths)),
-        free_energy=found.free_energy,
-        equations=found.equations(),
-        steps=found.steps,
-    )
-
-
-def bayes_derivation(system: BayesSystem) -> Derivation:
-    """The derivation of the Bayes-optimal equations, which have no activation."""
+def derivation(system: System | StabilitySystem) -> Derivation:
+    """The derivation of a system, whatever its level."""
+    of = system.system if isinstance(system, StabilitySystem | StepSystem) else system
+    act = None if isinstance(of, BayesSystem) else of.activation
     return Derivation(
-        level="bayes",
-        activation=None,
-        parameters=(),
-        task=system.task.text,
-        tokens=None if system.lengths is None else system.lengths.fixed or str(system.lengths),
-        free_energy=system.free_entropy,
-        equations=bayes_equations(system),
-        prox=None,
-        jacobian=None,
-        inverse_map=None,
-        reductions=(),
-        steps=bayes_chain(system),
+        activation=None if act is None else act.text,
+        parameters=() if act is None else act.parameters,
+        task=of.task.text,
+        tokens=None if of.lengths is None else of.lengths.fixed or str(of.lengths),
+        reductions=() if isinstance(of, BayesSystem) else of.reductions,
+        **_of_level(system),
     )
 
 
-def population_derivation(system: PopulationSystem) -> Derivation:
-    """The derivation of the population risk."""
+def _of_level(system: System | StabilitySystem) -> dict[str, Any]:
+    """What the levels show: potential, equations, and the steps to them."""
+    match system:
+        case SaddleSystem():
+            derived = {f"{name}_derivative_form": e for name, e in system.derivative_equations().items()}
+            found = {"level": "rs", "free_energy": system.free_energy, "equations": system.equations() | derived}
+            return found | {"steps": system.steps} | (_prox(system) if system.model.has_scores else {})
+        case StabilitySystem():
+            blocks = system.system.model.blocks
+            entries = [f"T_{a.name}{b.name}" for a in blocks for b in blocks]
+            equations = dict(zip(entries, system.matrix, strict=True)) | {"replicon": system.replicon}
+            found = {"level": "stability", "free_energy": system.system.free_energy, "equations": equations}
+            return found | {"steps": system.steps}
+        case StepSystem():
+            found = {"level": "1rsb", "free_energy": system.free_energy, "equations": system.equations()}
+            return found | {"steps": system.steps}
+        case BayesSystem():
+            found = {"level": "bayes", "free_energy": system.free_entropy, "equations": bayes_equations(system)}
+            return found | {"steps": bayes_chain(system)}
+        case DynamicsSystem():
+            found = {"level": "dynamics", "free_energy": system.risk, "equations": system.equations()}
+            return found | {"steps": dynamics_chain(system)}
+    return _population(system)
+
+
+def _prox(system: SaddleSystem) -> dict[str, Any]:
+    """Stationarity of the prox, its inverse map and the Jacobian of that."""
+    inverse = inverse_map(system)
+    return {"prox": inverse - W_CHI, "jacobian": prox_jacobian(system), "inverse_map": inverse}
+
+
+def _population(system: PopulationSystem) -> dict[str, Any]:
+    """The risk with infinite data, and what it is made of."""
     risk, closed = system.risk, {"A": system.averages.A, "B": system.averages.B}
     equations = {
         "risk": risk.on_manifold,
@@ -157,38 +142,8 @@ def population_derivation(system: PopulationSystem) -> Derivation:
         "risk_integrand_idle": risk.idle,
         "bias_idle": risk.bias,
     }
-    steps = population_chain(system)
-    return _derivation(
-        system,
-        level="population",
-        tokens=system.lengths and (system.lengths.fixed or str(system.lengths)),
-        free_energy=risk.on_manifold,
-        equations=equations,
-        steps=steps,
-    )
-
-
-def dynamics_derivation(system: DynamicsSystem) -> Derivation:
-    """The derivation of the training dynamics."""
-    return _derivation(
-        system,
-        level="dynamics",
-        tokens=system.lengths and (system.tokens or str(system.lengths)),
-        free_energy=system.risk,
-        equations=system.equations(),
-        steps=dynamics_chain(system),
-    )
-
-
-def _derivation(system: SaddleSystem | PopulationSystem | DynamicsSystem, **found: Any) -> Derivation:
-    empty = {"prox": None, "jacobian": None, "inverse_map": None}
-    return Derivation(
-        activation=system.activation.text,
-        parameters=system.activation.parameters,
-        task=system.task.text,
-        reductions=system.reductions,
-        **(empty | found),
-    )
+    found = {"level": "population", "free_energy": risk.on_manifold, "equations": equations}
+    return found | {"steps": population_chain(system)}
 
 
 def inverse_map(system: SaddleSystem) -> sp.Expr:

@@ -44,7 +44,7 @@ LEVEL = Level(
             "population",
             "hessian",
         ),
-        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "searching", "following", "solver", "energy", "jacobian"),
+        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "searching", "following", "solver", "energy"),
         *("kinks", "values", "tested", "options", "script"),
     ),
     public=PUBLIC,
@@ -208,10 +208,11 @@ def _value_choices(system: SaddleSystem) -> dict[str, str]:
     """Those of a system without scores."""
     model = system.model
     exists = "interpolating" if model.translated else "separating" if model.margin else "any_values"
-    routes = ["value_state", "value_averages", "differenced_second", "coarse_values", "coarse_branch"]
+    routes = ["value_state", "value_averages", "never_whole", "coarse_values", "coarse_branch"]
     return {
         "ROUTES": f"Routes({', '.join(routes)})",
         "linearised": "differenced",
+        "derived_rates": "no_second_rates",
         "averages_of_length": "constant_averages",
         "risk_of_length": "_gaussian_risk" if equations.exact_risk(system) else "manifold_risk",
         "risk_at": "value_risk",
@@ -247,17 +248,18 @@ def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
     kind, smooth = system.location.kind, bool(system.properties.smooth)
     scores = [n - bool(system.properties.shift_invariant) for n in lengths.tokens]
     plain = system.values.smooth and not system.label.weighted and system.model.square
+    whole = "whole_channel" if derivable(system) else "never_whole"
     rows = 1 in scores and kind != "normalised" and plain
     second = "derived_second" if derivable(system) else "differenced_second"
     beyond = "smooth_state" if system.label.weighted else "searched_folds_state"
     state, averages = ("folded_state" if rows and max(scores) == 1 else beyond), "smooth_averages"
     routes = [state, "folded_averages" if rows else averages, second, "coarse_prox", "smooth_branch"]
     if not system.values.smooth:
-        routes = ["prox_state", "prox_averages", second, "coarse_prox", "coarse_branch"]
+        routes = ["prox_state", "prox_averages", whole, "coarse_prox", "coarse_branch"]
     if not smooth:
         if not plain:
             raise Refusal(f"{system.activation.text} has kinks: they are resolved for a square loss on Gaussian labels")
-        routes = ["kinked_state", "kinked_averages", second, "kinked_coarse", "coarse_branch"]
+        routes = ["kinked_state", "kinked_averages", whole, "kinked_coarse", "coarse_branch"]
     return {
         "ROUTES": f"Routes({', '.join(routes)})",
         "followed_on": "prox_free_nodes" if smooth else "no_nodes",

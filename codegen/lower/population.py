@@ -21,7 +21,7 @@ PUBLIC = ("METADATA", "Solution", "population_risk", "risk_of_overlaps", "solve"
 LEVEL = Level(
     parts=(
         *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label"),
-        *("population", "kinks", "energy", "optimum", "population_solver", "options", "script"),
+        *("population", "kinks", "optimum", "population_solver", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),

@@ -209,15 +209,20 @@ def derived_or_differenced(channel: Channel, at: Evaluation, problem: Problem) -
 def derived(second: Array, at: Evaluation, problem: Problem) -> Linearised:
     """Newton on the twelve equations, the conjugates eliminated: its rows tell how they and the image follow."""
     full = hessian_at(at.order, at.conjugates, problem, second)
-    cross = full[:RATES, RATES:]
-    conjugates = -np.linalg.solve(cross, full[:RATES, :RATES])
-    image = -np.linalg.solve(cross.T, full[RATES:, RATES:] @ conjugates)
+    conjugates, image = followed(full, full[:RATES, :RATES])
     gradient = gradient_at(at.order, at.conjugates, problem, at.averages.rates)
     energy = gradient[:RATES] + gradient[RATES:] @ conjugates
     train_loss = train_loss_slopes(at.order, at.averages.rates, second)
     free = free_slopes(at.order)
     slopes = np.vstack([np.eye(RATES), conjugates, train_loss, energy]) @ free
     return _inverted(image_slopes(at.image) @ image @ free, slopes)._replace(evaluations=1)
+
+
+def followed(full: Array, order: Array, conjugates: Array | float = 0.0) -> tuple[Array, Array]:
+    """How conjugates and image follow what changes the gradient of f in the order parameters and in the conjugates."""
+    cross = full[:RATES, RATES:]
+    moved = -np.linalg.solve(cross, order)
+    return moved, -np.linalg.solve(cross.T, full[RATES:, RATES:] @ moved + conjugates)
 
 
 def free_slopes(order: Array) -> Array:

@@ -14,6 +14,7 @@ from replicode.codegen.runtime.channel import Channel, node_dimensions
 from replicode.codegen.runtime.fixedpoint import (
     Evaluation,
     evaluate,
+    followed,
     free_slopes,
     from_free,
     image_slopes,
@@ -93,14 +94,10 @@ def linearised_map(
         channel = followed_on(order, settings, level)
         at = evaluate(channel, order, problem)
         full = hessian_at(order, at.conjugates, problem, rate_slopes(channel, order).value)
-        by_conjugates = full[:RATES, RATES:]
-        moved = -np.linalg.solve(by_conjugates, full[:RATES, :RATES])
-        image = -np.linalg.solve(by_conjugates.T, full[RATES:, RATES:] @ moved)
         to_image = image_slopes(at.image)
-        by_u = to_image @ image @ free_slopes(order) - np.eye(RATES)
+        by_u = to_image @ followed(full, full[:RATES, :RATES])[1] @ free_slopes(order) - np.eye(RATES)
         explicit = _in_parameter(channel, at, problem, settings[0], parameter)
-        moved_by = -np.linalg.solve(by_conjugates, explicit[:RATES])
-        by_p = to_image @ -np.linalg.solve(by_conjugates.T, full[RATES:, RATES:] @ moved_by + explicit[RATES:])
+        by_p = to_image @ followed(full, explicit[:RATES], explicit[RATES:])[1]
         return to_free(at.image) - to_free(order), by_u, by_p, _noted(at, problem, settings)
 
 

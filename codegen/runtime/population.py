@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from replicode.codegen.runtime.inputs import parameter_values
+from replicode.codegen.runtime.inputs import check_number, check_signal, parameter_values
 from replicode.codegen.runtime.kernel import (
     ELEMENTWISE,
     HARD_LIMIT,
@@ -168,6 +168,15 @@ def _population_risk(overlaps: Array, settings: Sequence[Setting], tol: float = 
     error = found.error * (2.0 * abs(m_v) + abs(q_v))
     noise = settings[0].noise
     return float(risk_on_manifold(m_v, q_v, noise, found.A, found.B, *label_moments(noise))), float(error)
+
+
+def population_risk(
+    m_k: float, q_k: float, m_v: float, q_v: float, nu: float, noise: float = 0.0, **parameters: float
+) -> float:
+    """E (y - f)^2 of an estimator with these overlaps, cross overlaps zero."""
+    check_number("q_k", q_k, "a finite number above 0", q_k > 0)
+    check_signal(nu)
+    return _population_risk(np.array([m_k, q_k, m_v, q_v]), settings_of(nu, noise, parameter_values(parameters)))[0]
 
 
 def informed_overlaps(nu: float, params: Array, noise: float = 0.0) -> Array:

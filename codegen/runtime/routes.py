@@ -17,12 +17,10 @@ from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.fixedpoint import Converged, beside
 from replicode.codegen.runtime.folds import FoldedChannel
 from replicode.codegen.runtime.gaps import GapChannel
-from replicode.codegen.runtime.hessian import second_rates
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed, mixed_ladder, parts_of
 from replicode.codegen.runtime.nodes import lattice, level_count, sobol
-from replicode.codegen.runtime.places import RATES, by_block, ordered
 from replicode.codegen.runtime.population import LATTICE_DIMENSIONS
 from replicode.codegen.runtime.proxfree import ProxFreeChannel, symmetries
 from replicode.codegen.runtime.searching import searched_state
@@ -52,19 +50,19 @@ FELT_FOLD = 1e-7
 SMOOTH_ERROR = 1e-3
 COARSE_DEFECT = 0.02
 COARSE_STEPS = 100
-DIFFERENCE_STEP = 3e-2
 SLOPE_GAPS = (0, 1)
 
 
 class Routes(NamedTuple):
     """What a module has for each of these: by a fixed point from a start, by averages and second rates at any point.
 
-    `coarse` is a channel on few nodes, and `branch` is where these lead from another start than that of a known point.
+    `whole` has the nodes at which these rates are derived, where there are any. `coarse` is a channel on few nodes, and
+    `branch` is where these lead from another start than that of a known point.
     """
 
     state: Callable[[Array, _Request], _State]
     averages: Callable[[Array, Setting, float], Averages]
-    second: Callable[[Array, Setting, float], Array]
+    whole: Callable[[Array, Setting, float], Channel | None]
     coarse: Callable[[Setting], Channel]
     branch: Callable[[Array, Array, _Request], Converged]
 
@@ -246,41 +244,21 @@ def _whole(found: Averages) -> bool:
     return FOLD_WEIGHT * (found.folded_mass + abs(found.mass - 1.0)) < NEGLIGIBLE_FOLD
 
 
-def derived_second(order: Array, setting: Setting, count: float) -> Array:
-    """The Hessian of E[M]: derived while the prox does not jump, else by differences of the rates."""
-    derived = _derived_at(order, setting, count)
-    return differenced_second(order, setting, count) if derived is None else derived
-
-
-def _derived_at(order: Array, setting: Setting, count: float) -> Array | None:
+def whole_channel(order: Array, setting: Setting, count: float) -> Channel | None:
+    """Nodes at which E[M] has second derivatives at a point that need not be a solution; none where the prox jumps."""
     dim = node_dimensions(setting)
     if dim > LATTICE_DIMENSIONS:
         return None
     if not dimensions(setting)[0]:
-        return second_rates(ProxChannel(lattice(dim, min(count, 50_000.0), 0), setting), order)
+        return ProxChannel(lattice(dim, min(count, 50_000.0), 0), setting)
     smooth = ProxFreeChannel(lattice(dim, count, 0), setting)
     smooth.adapt(order)
-    return second_rates(smooth, order) if _whole(smooth.averages(order)) else None
+    return smooth if _whole(smooth.averages(order)) else None
 
 
-def differenced_second(order: Array, setting: Setting, count: float) -> Array:
-    """Fourth-order differences of the rates, made symmetric; wide steps, for nodes at which the prox may jump."""
-    m, q, v = by_block(order)
-    columns = []
-    for i, room in enumerate(ordered(np.sqrt(q) - np.abs(m), q - m * m, v)):
-        step = np.zeros(RATES)
-        step[i] = DIFFERENCE_STEP * room
-        near, far = (
-            (
-                ROUTES.averages(order + h * step, setting, count).rates
-                - ROUTES.averages(order - h * step, setting, count).rates
-            )
-            / (2.0 * h * step[i])
-            for h in (1.0, 2.0)
-        )
-        columns.append((4.0 * near - far) / 3.0)
-    matrix = np.stack(columns, axis=1)
-    return np.asarray(0.5 * (matrix + matrix.T))
+def never_whole(order: Array, setting: Setting, count: float) -> Channel | None:
+    """Where the rates have no derived derivatives."""
+    return None
 
 
 def smooth_branch(start: Array, known: Array, request: _Request) -> Converged:
@@ -307,4 +285,4 @@ def coarse_prox(setting: Setting) -> Channel:
     return ProxChannel(nodes, setting)
 
 
-ROUTES = Routes(folded_state, folded_averages, derived_second, coarse_prox, smooth_branch)
+ROUTES = Routes(folded_state, folded_averages, whole_channel, coarse_prox, smooth_branch)

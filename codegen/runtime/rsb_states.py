@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.inputs import check_number, check_signal, parameter_values, unknowns
+from replicode.codegen.runtime.inputs import check_number, unknowns
 from replicode.codegen.runtime.kernel import Array
-from replicode.codegen.runtime.population import _population_risk, settings_of
+from replicode.codegen.runtime.population import _population_risk
 from replicode.codegen.runtime.rsb_evolution import Chord, Evaluated, Step, one_state, settled
 from replicode.codegen.runtime.rsb_grid import Grid
 from replicode.codegen.runtime.rsb_kernel import (
@@ -174,12 +174,3 @@ def residual(
     at = (now.order, conj, y, alpha, lambda_k, lambda_v)
     slopes = step_gradient(*at, now.averages.rates, now.averages.squares)
     return np.asarray(np.r_[slopes, step_slope(*at, now.averages.envelope, now.averages.tilted)])
-
-
-def population_risk(
-    m_k: float, q_k: float, m_v: float, q_v: float, nu: float, noise: float = 0.0, **parameters: float
-) -> float:
-    """E (y - f)^2 of an estimator with these overlaps, cross overlaps zero."""
-    check_number("q_k", q_k, "a finite number above 0", q_k > 0)
-    check_signal(nu)
-    return _population_risk(np.array([m_k, q_k, m_v, q_v]), settings_of(nu, noise, parameter_values(parameters)))[0]

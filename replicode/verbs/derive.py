@@ -13,17 +13,15 @@ from replicode.content import activation_content, model_content, task_content
 from replicode.kinds import ActivationLike, Model, SaddleSystem, System, Task
 from replicode.learned import LABELS, LOSS, learned
 from replicode.learned import named as texts
+from replicode.levels import GENERATED, LEVELS, derived, named
 from replicode.spectrum import NO_BAYES, SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import budget
-from replicode.theory.errors import InputError, Refusal
+from replicode.theory.errors import Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
-    from replicode.present import Derivation
-
-LEVELS = ("rs", "population", "bayes", "stability", "1rsb", "dynamics")
-GENERATED = ("rs", "population", "bayes", "1rsb", "dynamics")
+    from replicode.theory.derive.stability import StabilitySystem
 
 
 @overload
@@ -74,35 +72,8 @@ def derive(
     symmetry breaking, population the risk with infinite data, dynamics the equations of one-pass SGD.
     """
     law, model = None if tokens is None else lengths(tokens), learned(model, loss, labels)
-    if one_of("level", level, GENERATED) == "bayes":
-        from replicode.theory.derive.bayes import derive_bayes
-
-        return derive_bayes(task, law, model)
-    from replicode.theory.derive.saddle import derive as derive_system
-    from replicode.theory.language.activation import activation
-
-    of = activation(named(act), given_parameters(parameters, more))
-    if level == "dynamics":
-        from replicode.theory.derive.dynamics import derive_dynamics
-
-        return derive_dynamics(of, task, law, model)
-    if level == "population":
-        from replicode.theory.derive.population import derive_population
-
-        return derive_population(of, task, law, model)
-    system = derive_system(of, task, law, model)
-    if level == "rs":
-        return system
-    from replicode.theory.derive.rsb import derive_step
-
-    return derive_step(system)
-
-
-def named(act: ActivationLike | None) -> ActivationLike:
-    """An activation, which only the Bayes-optimal level does without."""
-    if act is None:
-        raise InputError("activation", None, "a registered name or an expression, unless the level is bayes")
-    return act
+    given = given_parameters(parameters, more)
+    return derived(one_of("level", level, GENERATED), act, task, law, model, given)
 
 
 def derivation_of(
@@ -130,9 +101,9 @@ def derivation_of(
     of = None if level == "bayes" else named(act)
 
     def build() -> dict[str, Any]:
-        from replicode.present import as_json, as_latex, as_markdown, as_text
+        from replicode.present import as_json, as_latex, as_markdown, as_text, derivation
 
-        found = _derivation(of, given, task, law, level, model)
+        found = derivation(_system(level, of, task, law, model, given))
         return {
             "made_for": f"derivation of {found.subject}, task {found.task}, level {level}",
             "json": as_json(found),
@@ -150,34 +121,21 @@ def derivation_of(
     return found | {"json": found["json"] | stamp}
 
 
-def _derivation(
+def _system(
+    level: str,
     of: ActivationLike | None,
-    given: Mapping[str, float],
     task: str | Task,
     law: Lengths | None,
-    level: str,
     model: Model | None,
-) -> Derivation:
-    """The derivation of one level."""
-    from replicode import present
-    from replicode.theory.derive.bayes import derive_bayes
-    from replicode.theory.derive.dynamics import derive_dynamics
-    from replicode.theory.derive.population import derive_population
-    from replicode.theory.derive.rsb import derive_step
+    given: Mapping[str, float],
+) -> System | StabilitySystem:
+    """The system whose derivation is shown."""
+    if level == "population" and model is not None:
+        raise Refusal("level population: it is the squared error of Gaussian labels, whatever is trained on")
+    if level != "stability":
+        return derived(level, of, task, law, model, given)
     from replicode.theory.derive.saddle import derive as derive_system
     from replicode.theory.derive.stability import derive_stability
     from replicode.theory.language.activation import activation
 
-    if of is None:
-        return present.bayes_derivation(derive_bayes(task, law, model))
-    act = activation(of, given)
-    if level == "population":
-        if model is not None:
-            raise Refusal("level population: it is the squared error of Gaussian labels, whatever is trained on")
-        return present.population_derivation(derive_population(act, task, law))
-    if level == "dynamics":
-        return present.dynamics_derivation(derive_dynamics(act, task, law, model))
-    system = derive_system(act, task, law, model)
-    if level == "stability":
-        return present.stability_derivation(derive_stability(system))
-    return present.step_derivation(derive_step(system)) if level == "1rsb" else present.derivation(system)
+    return derive_stability(derive_system(activation(named(of), given), task, law, model))

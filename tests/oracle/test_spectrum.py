@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from replicode.codegen.compiler import generate
 from replicode.modules import module_for
-from replicode.present import as_json, derivation, stability_derivation
+from replicode.present import as_json, derivation
 from replicode.theory.derive.saddle import derive
 from replicode.theory.derive.stability import derive_stability
 from replicode.theory.errors import Refusal
@@ -213,7 +213,7 @@ def test_every_step_of_the_chain():
     assert len(shown["steps"]) >= 10
     assert checker.failures(shown, points=1) == []
     assert any("mean over the coordinates" in s["rule"] for s in shown["steps"])
-    stable = json.loads(json.dumps(as_json(stability_derivation(derive_stability(system)))))
+    stable = json.loads(json.dumps(as_json(derivation(derive_stability(system)))))
     assert checker.failures(stable, points=1) == []
     assert "tau_k" in stable["equations"]["T_kk"] and "V_k" not in stable["equations"]["T_kk"]
 

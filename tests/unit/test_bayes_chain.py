@@ -3,7 +3,7 @@
 import checker
 import pytest
 
-from replicode.present import as_json, as_latex, as_text, bayes_derivation
+from replicode.present import as_json, as_latex, as_text, derivation
 from replicode.theory.derive.bayes import derive_bayes
 
 
@@ -11,7 +11,7 @@ from replicode.theory.derive.bayes import derive_bayes
     "task, steps", [("spiked", 9), ("max", 8), pytest.param("x**2/4 + x/3", 9, marks=pytest.mark.full)]
 )
 def test_every_step_by_numbers(task, steps):
-    found = bayes_derivation(derive_bayes(task, 2))
+    found = derivation(derive_bayes(task, 2))
     shown = as_json(found)
     assert len(shown["steps"]) == steps
     assert checker.failures(shown, points=1, known=set()) == []

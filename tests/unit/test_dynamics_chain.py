@@ -3,7 +3,7 @@
 import checker
 import pytest
 
-from replicode.present import as_json, as_latex, as_markdown, as_text, dynamics_derivation
+from replicode.present import as_json, as_latex, as_markdown, as_text, derivation
 from replicode.theory.derive.dynamics import derive_dynamics
 
 CASES = [
@@ -15,7 +15,7 @@ CASES = [
 
 @pytest.mark.parametrize(("activation", "task", "tokens"), CASES)
 def test_every_step_by_numbers(activation, task, tokens):
-    found = dynamics_derivation(derive_dynamics(activation, task, tokens))
+    found = derivation(derive_dynamics(activation, task, tokens))
     shown = as_json(found)
     assert len(shown["steps"]) >= 15 and shown["level"] == "dynamics"
     assert checker.failures(shown, points=1, known=set()) == []
@@ -26,7 +26,7 @@ def test_every_step_by_numbers(activation, task, tokens):
 
 def test_the_checker_sees_a_factor():
     """A factor 1.1 on any step's right-hand side is found."""
-    shown = as_json(dynamics_derivation(derive_dynamics("softmax", "spiked", 2)))
+    shown = as_json(derivation(derive_dynamics("softmax", "spiked", 2)))
     for number, step in enumerate(shown["steps"], 1):
         if step["rhs"] != "0":
             broken = {"steps": [{**step, "rhs": f"1.1*({step['rhs']})"}]}

@@ -16,7 +16,6 @@ from replicode.present import (
     as_markdown,
     as_text,
     derivation,
-    population_derivation,
     symbols_of,
 )
 from replicode.theory.derive.population import derive_population
@@ -39,7 +38,7 @@ def pages(softmax):
     return {
         "softmax": softmax,
         "awkward": derivation(awkward),
-        "population": population_derivation(derive_population(awkward.activation)),
+        "population": derivation(derive_population(awkward.activation)),
         "task": derivation(derive("cos(beta*x)", "x**2/4", 1)),
     }
 

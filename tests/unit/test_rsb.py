@@ -7,7 +7,7 @@ import sympy as sp
 from scipy import optimize
 
 from replicode.codegen.runtime.rsb_grid import Axis, cell, smoothed
-from replicode.present import as_json, as_latex, step_derivation
+from replicode.present import as_json, as_latex, derivation
 from replicode.theory.derive.hierarchy import HierarchicalMatrix
 from replicode.theory.derive.replica import BETA, N_REPLICAS, ReplicaMatrix, per_replica
 from replicode.theory.derive.rsb import (
@@ -54,11 +54,11 @@ def test_two_sizes_are_replica_symmetry():
 
 
 def test_every_step_by_numbers(step):
-    shown = as_json(step_derivation(step))
+    shown = as_json(derivation(step))
     assert len(shown["steps"]) == 30
     assert checker.failures(shown, points=1, known=set()) == []
     assert {"q0_k", "q1_v", "Vh_k", "df_dy", "complexity", "energy", "T_between_kk"} <= set(shown["equations"])
-    assert r"\Sigma" in as_latex(step_derivation(step))
+    assert r"\Sigma" in as_latex(derivation(step))
 
 
 def test_the_free_energy_is_that_of_the_theory_brief(step):

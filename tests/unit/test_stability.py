@@ -6,7 +6,7 @@ import pytest
 import sympy as sp
 from generated import module_of
 
-from replicode.present import as_json, as_latex, stability_derivation
+from replicode.present import as_json, as_latex, derivation
 from replicode.theory.derive.saddle import derive
 from replicode.theory.derive.stability import derive_stability, replicon_direction, responses_of, stability_matrix
 from replicode.theory.model import DEFAULT_MODEL
@@ -18,11 +18,11 @@ def found():
 
 
 def test_every_step_by_numbers(found):
-    shown = as_json(stability_derivation(found))
+    shown = as_json(derivation(found))
     assert len(shown["steps"]) == 8
     assert checker.failures(shown, points=2, known=set()) == []
     assert set(shown["equations"]) == {"T_kk", "T_kv", "T_vk", "T_vv", "replicon"}
-    assert r"\rho(T)" in as_latex(stability_derivation(found))
+    assert r"\rho(T)" in as_latex(derivation(found))
 
 
 def test_the_fluctuation_is_in_the_replicon_sector():
