@@ -7,24 +7,33 @@ add up to one: a set that does not is not complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from replicode.codegen.runtime.fields import Fields
-from replicode.codegen.runtime.kernel import SHIFT_INVARIANT, V_K, V_V, Array
+from replicode.codegen.runtime.kernel import (
+    SHIFT_INVARIANT,
+    V_K,
+    V_V,
+    Array,
+    residual_coefficients,
+    residual_point,
+)
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
 from replicode.codegen.runtime.prox import FAR, NEAR, _scan, block_size, objective, prox
 
 AWAY = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)  # from a pass, where it falls
 FAR_UP = (0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # and where it rises
+BESIDE_PASS = 0.02
 LONGEST_STEP = 1.0
 CLOSE = 1e-7
 STATIONARY = 1e-5
 SAME_POINT = 1e-5
 NEWTON_LIMIT = 14
+NEARLY_REAL = 1e-4
 BETWEEN = tuple(k / 10.0 for k in range(1, 10))
 
 
@@ -40,7 +49,7 @@ class Critical(NamedTuple):
     values: Array
 
     @property
-    def index(self) -> Array:
+    def degree(self) -> Array:
         """The sum of all signs: one where none is missing."""
         return np.asarray((self.there * self.signs).sum(axis=0))
 
@@ -99,21 +108,25 @@ class Landscape(NamedTuple):
         for begin in range(0, self.fields.y.size, size):
             yield slice(begin, begin + size)
 
-    def newton(self, start: Array) -> Array:
-        """Where Newton's method leads, to critical points of any kind; steps are cut, and may not converge."""
+    def newton(self, start: Array, far: bool = False) -> Array:
+        """Where Newton's method leads, to critical points of any kind; it may not converge.
+
+        Steps are cut; for points far away they may be as long as these are.
+        """
         x = start.copy()
         for part in self.parts():
-            self.at(part)._newton(x[:, part])
+            self.at(part)._newton(x[:, part], far)
         return x
 
-    def _newton(self, x: Array) -> None:
+    def _newton(self, x: Array, far: bool) -> None:
         active = np.arange(x.shape[1])
         for _ in range(NEWTON_LIMIT):
             slope, curvature = self.at(active).bent(x[:, active])
             step = -solve_factored(*factor(curvature), slope)
             size = np.abs(step).max(axis=0)
             finite = np.isfinite(size)
-            cut = np.where(finite, np.minimum(1.0, LONGEST_STEP / np.maximum(size, CLOSE)), 0.0)
+            longest = np.maximum(LONGEST_STEP, np.abs(x[:, active]).max(axis=0)) if far else LONGEST_STEP
+            cut = np.where(finite, np.minimum(1.0, longest / np.maximum(size, CLOSE)), 0.0)
             x[:, active] += np.where(finite, step, 0.0) * cut
             active = active[finite & (size > CLOSE * (1.0 + np.abs(x[:, active]).max(axis=0)))]
             if not active.size:
@@ -166,34 +179,41 @@ class Landscape(NamedTuple):
 
 
 def beside_passes(land: Landscape, x: Array) -> Critical:
-    """The nodes and the critical points next to them: on both sides where they fall, else where they rise."""
+    """The nodes and the critical points next to them: on both sides where they fall, else one where they rise."""
     least, second = land.directions(x)
-    found = land.assessed(np.stack([x, *(land.newton(land.turns(x, s * least, 1.0, AWAY)) for s in (1.0, -1.0))]))
-    lost = np.flatnonzero(found.index != 1.0)
-    if lost.size and len(x) > 1:
-        there, up = land.at(lost), second[:, lost]
-        tops = [there.newton(there.turns(x[:, lost], s * up, -1.0, FAR_UP)) for s in (1.0, -1.0)]
-        for top in tops:
-            other = there.assessed(np.stack([x[:, lost], found.points[1][:, lost], top]))
-            _put(found, lost, other, other.index == 1.0)
+    ways = (least, -least)
+    found = land.assessed(np.stack([x, *(land.newton(land.turns(x, way, 1.0, AWAY)) for way in ways)]))
+    lost = np.flatnonzero(found.degree != 1.0)
+    if lost.size:
+        there, here = land.at(lost), x[:, lost]
+        sides = [there.descend(here + BESIDE_PASS * way[:, lost]) for way in ways]
+        _put(found, lost, there.assessed(np.stack([here, *sides])))
+        for side, way in ((s, w) for w in (second, -second) for s in sides):
+            still = np.flatnonzero(found.degree[lost] != 1.0)
+            if not still.size:
+                break
+            there, here = land.at(lost[still]), x[:, lost[still]]
+            top = there.newton(there.turns(here, way[:, lost[still]], -1.0, FAR_UP), far=True)
+            _put(found, lost[still], there.assessed(np.stack([here, side[:, still], top])))
     return found
 
 
-def _put(found: Critical, which: Array, other: Critical, good: Array) -> None:
-    """Replace what was found at some fields where something better is known."""
+def _put(found: Critical, which: Array, other: Critical) -> None:
+    """Replace what was found at some fields where it is not complete, and another is."""
+    better = (found.degree[which] != 1.0) & (other.degree == 1.0)
     for mine, its in zip(found, other, strict=True):
-        mine[..., which[good]] = its[..., good]
+        mine[..., which[better]] = its[..., better]
 
 
 def widely(land: Landscape, x: Array, near: Critical) -> Critical:
     """The critical points next to nodes, all minima that the search of `global_prox` knows, and passes to those."""
-    minima = [near.points[1], near.points[2], land.descend(land.fields.w_chi), *_scanned(land, x)]
+    minima = [near.points[1], near.points[2], land.descend(land.fields.w_chi), *map(land.descend, _scanned(land, x))]
     known = land.assessed(np.stack([x, *minima]))
     slots = [*known.points]
     for i in range(3, len(known.points)):
         new = np.flatnonzero(known.there[i])
         there = land.at(new)
-        for other in (1, 2):
+        for other in range(1, i):
             pass_to = known.points[i].copy()
             top = there.highest(known.points[i][:, new], known.points[other][:, new])
             pass_to[:, new] = there.newton(top)
@@ -202,20 +222,64 @@ def widely(land: Landscape, x: Array, near: Critical) -> Critical:
 
 
 def _with_top(land: Landscape, found: Critical) -> Critical:
-    """With the maximum that passes all around enclose, where these are too many."""
-    passes = found.there & (found.signs < 0.0)
-    lost = np.flatnonzero((found.index < 1.0) & (passes.sum(axis=0) > 1))
-    middle = found.points[0].copy()
-    if lost.size:
-        share = passes[:, lost] / passes[:, lost].sum(axis=0)
-        middle[:, lost] = land.at(lost).newton((share[:, None] * found.points[:, :, lost]).sum(axis=0))
-    return land.assessed(np.concatenate([found.points, middle[None]]))
+    """With a maximum that passes all around enclose, where these are too many."""
+    lost = np.flatnonzero(found.degree < 1.0)
+    if not lost.size:
+        return found
+    there, known = land.at(lost), found.at(lost)
+    tops = np.repeat(found.points[0][None], 2, axis=0)
+    for top, kind in zip(tops, (known.signs < 0.0, known.signs > 0.0), strict=True):
+        chosen = known.there & kind
+        share = chosen / np.maximum(chosen.sum(axis=0), 1)
+        top[:, lost] = there.newton((share[:, None] * known.points).sum(axis=0))
+    return land.assessed(np.concatenate([found.points, tops]))
 
 
 def _scanned(land: Landscape, x: Array) -> Iterator[Array]:
-    """Minima below the lowest points that are seen along the token directions."""
-    v_k, _ = land.responses
-    reach = np.sqrt(2.0 * v_k * objective(x, land.fields, land.responses, land.setting))
+    """The lowest of the points that are seen along the token directions, near and far, on either side."""
+    reach = _reach(land, x)
     for sign in (1.0, -1.0):
         for part in (NEAR, FAR):
-            yield land.descend(_scan(land.fields, land.responses, land.setting, sign * reach, part))
+            yield _scan(land.fields, land.responses, land.setting, sign * reach, part)
+
+
+def _reach(land: Landscape, x: Array) -> Array:
+    """How far from w_chi a point can be that is lower than these; the loss is not negative."""
+    v_k, _ = land.responses
+    return np.sqrt(2.0 * v_k * objective(x, land.fields, land.responses, land.setting))
+
+
+def _scanned_lowest(land: Landscape, x: Array) -> Array:
+    """The lowest of all these."""
+    found = np.stack(list(_scanned(land, x)))
+    values = np.stack([objective(p, land.fields, land.responses, land.setting) for p in found])
+    return np.asarray(found[np.argmin(values, axis=0), :, np.arange(x.shape[1])].T)
+
+
+def at_residuals(land: Landscape, x: Array) -> Critical:
+    """The nodes and all critical points, where these are the real roots of a polynomial in the residual."""
+    at, (v_k, v_v), setting = land.fields, land.responses, land.setting
+    own = setting.kernel.sigma(at.w_chi, setting.params)
+    slope = setting.kernel.pullback(at.w_chi, np.ones_like(own), setting.params)
+    width = v_k * float(slope.mean()) ** 2 if slope.size else v_k
+    # S2, SW and W2: of products over the tokens of sigma at the field of the scores and of the values
+    sums = ((own * own).sum(axis=0), (own * at.w_z).sum(axis=0), (at.w_z * at.w_z).sum(axis=0))
+    roots = _roots(np.stack(np.broadcast_arrays(*residual_coefficients(width, v_v, at.y, *sums))))
+    slots = [x]
+    for r in roots:
+        moved = at.w_chi + (residual_point(width, v_v, r.real, own, at.w_z) - own) / slope
+        real = np.abs(r.imag) < NEARLY_REAL * (1.0 + np.abs(r.real))
+        slots.append(land.newton(np.where(real & np.isfinite(moved), moved, x)))
+    return land.assessed(np.stack(slots))
+
+
+def _roots(coefficients: Array) -> Array:
+    """All roots of many polynomials, highest coefficients first: eigenvalues of companion matrices."""
+    degree = len(coefficients) - 1
+    companion = np.zeros((coefficients.shape[1], degree, degree))
+    companion[:, np.arange(1, degree), np.arange(degree - 1)] = 1.0
+    companion[:, 0] = -(coefficients[1:] / coefficients[0]).T
+    return np.asarray(np.linalg.eigvals(companion).T, dtype=complex)
+
+
+critical_next: Callable[[Landscape, Array], Critical] = beside_passes

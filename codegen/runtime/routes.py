@@ -46,6 +46,7 @@ from replicode.codegen.runtime.states import (
 
 LARGEST_SUBTRACTED = 2e-3
 LARGEST_SIGNED = 5e-3  # the folded mass beyond which the signed fixed point may be far from that with a prox
+POORLY_SEARCHED = 1e-2  # an error from which on the prox is tried too
 FELT_FOLD = 1e-7
 SMOOTH_ERROR = 1e-3
 COARSE_DEFECT = 0.02
@@ -88,9 +89,10 @@ def searched_folds_state(start: Array, request: _Request) -> _State:
     if not smooth.converged or smooth.last.averages.folded_mass > LARGEST_SIGNED:
         begun = _rough(start, request).last.order
     found = searched_state(begun, mixed_ladder(request.settings, _smooth), request)
-    if found.converged:
-        return found if found.error <= smooth.error or not smooth.converged else smooth
-    return _jumping(smooth, start, request)
+    known = [s for s in (found, smooth) if s.converged]
+    if not known or min(s.error for s in known) > max(request.tol, POORLY_SEARCHED):
+        known += [s for s in (_jumping(smooth, start, request),) if s.converged]
+    return min(known, key=lambda s: s.error, default=found)
 
 
 def prox_state(start: Array, request: _Request) -> _State:

@@ -10,14 +10,16 @@ it; some nodes are searched widely, and stand for all in what that changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import Averages, Channel, Response, node_dimensions
-from replicode.codegen.runtime.critical import Critical, Landscape, beside_passes, widely
+from replicode.codegen.runtime.channel import Averages, Channel, Response, _response_integrands, node_dimensions
+from replicode.codegen.runtime.contact import contact_squares
+from replicode.codegen.runtime.critical import Critical, Landscape, critical_next, widely
 from replicode.codegen.runtime.fields import Fields
-from replicode.codegen.runtime.kernel import MOMENTS, V_V, Array, channel_moments
+from replicode.codegen.runtime.kernel import MOMENTS, V_V, VH_K, Array, channel_moments, conjugates_from_rates
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import weighted_sum
 from replicode.codegen.runtime.nodes import lattice
@@ -33,10 +35,11 @@ from replicode.codegen.runtime.proxfree import (
 from replicode.codegen.runtime.seeking import Proposal, proposal_for
 
 SETS = 24
-AUDITED = 8  # of so many nodes one is searched widely
+AUDITED: int = 8  # of so many nodes one is searched widely; none where all critical points are known
 LOOKED_AT = 60_000.0  # nodes all over, to see where folds are
 LOG2_LOOK = 13
 SEARCH_WORK = 40.0
+FARTHEST = 4.0  # a point beside, that draws more nodes
 SUMS = MOMENTS + 2
 
 
@@ -60,6 +63,9 @@ class Share(NamedTuple):
     times: Array
 
 
+Summed = Callable[[Array, Array, Array], Array]  # nodes, prox points, weights -> sums
+
+
 class SearchedChannel(Channel):
     """The averages of a prox-free channel, and what folds change, on 2^log2 nodes in each of SETS sets.
 
@@ -73,7 +79,7 @@ class SearchedChannel(Channel):
         self.smooth, self.setting, self.log2, self.law = smooth, smooth.setting, log2, law
         self.nodes: tuple[Array, Array] | None = None
         self.known: tuple[Array, Array] | None = None
-        self.widely = np.zeros((SETS, SUMS))
+        self.widely: Array = np.zeros((SETS, SUMS))
         self.doubt = 0.0
         self.members: list[Averages] = []
 
@@ -100,42 +106,49 @@ class SearchedChannel(Channel):
             return np.zeros((SETS, SUMS))
         folded = folded_nodes(order, frame, self.smooth, self.nodes)
         land = landscape(order, frame, folded, self.setting)
-        near = beside_passes(land, folded.chi) if search or self.known is None else self._followed(land, folded)
-        whole = near.index == 1.0
         if search or self.known is None:
-            self._search_widely(land, folded, near)
-        self.known = folded.place, near.points
-        every = np.arange(whole.size)
-        return self._by_set(land, folded, Share(every, near, whole.astype(float))) + self.widely
+            near, wide = self._searched(land, folded)
+            self.widely = np.sum([self._by_set(folded, share, _sums(land, folded)) for share in wide], axis=0)
+        else:
+            near = self._followed(land, folded)
+        self.known = folded.place, near.found.points
+        return self._by_set(folded, near, _sums(land, folded)) + self.widely
 
-    def _search_widely(self, land: Landscape, folded: FoldedNodes, near: Critical) -> None:
-        """What wide searches at some of the nodes, and at all that are not whole, change; and the masses in doubt."""
-        whole = near.index == 1.0
-        wide = np.flatnonzero(~whole | (folded.place % AUDITED == 0))
-        audited = whole[wide]
-        found = widely(land.at(wide), folded.chi[:, wide], near.at(wide))
-        complete = found.index == 1.0
+    def _searched(self, land: Landscape, folded: FoldedNodes) -> tuple[Share, tuple[Share, Share]]:
+        """What is next to all nodes, and what wide searches at some, and at all that are not whole, make of it."""
+        found = critical_next(land, folded.chi)
+        near = _next_to_all(found)
+        whole = near.times == 1.0
+        chosen = np.flatnonzero(~whole | (AUDITED > 0) & (folded.place % max(AUDITED, 1) == 0))
+        wide = widely(land.at(chosen), folded.chi[:, chosen], found.at(chosen))
+        complete, audited = wide.degree == 1.0, whole[chosen]
         times = np.where(audited, float(AUDITED), 1.0)
-        self.doubt = float((folded.masses[wide] * times)[~complete].sum()) / SETS
-        self.widely = self._by_set(land, folded, Share(wide, found, times * complete))
-        self.widely -= self._by_set(land, folded, Share(wide, near.at(wide), times * (complete & audited)))
+        self.doubt = float((folded.masses[chosen] * times)[~complete].sum())
+        instead = Share(chosen, found.at(chosen), -times * (complete & audited))
+        return near, (Share(chosen, wide, times * complete), instead)
 
-    def _by_set(self, land: Landscape, folded: FoldedNodes, share: Share) -> Array:
+    def _by_set(self, folded: FoldedNodes, share: Share, summed: Summed) -> Array:
+        """Sums over the critical points, each of the sets as if it were alone."""
         assert self.nodes is not None
-        return SETS * _sums_by_set(land, folded, share, self.nodes[1].size // SETS)
+        which, found, times = share
+        factors = found.factors() * (times * folded.masses[which])
+        column, slot = np.nonzero(factors.T)  # nodes in order
+        node, weights = which[column], SETS * factors[slot, column]
+        edges = np.searchsorted(folded.place[node], self.nodes[1].size // SETS * np.arange(SETS + 1))
+        parts = (slice(*ends) for ends in pairwise(edges))
+        return np.stack([summed(node[p], found.points[slot[p], :, column[p]].T, weights[p]) for p in parts])
 
-    def _followed(self, land: Landscape, folded: FoldedNodes) -> Critical:
-        """The critical points next to the nodes, from where they were."""
+    def _followed(self, land: Landscape, folded: FoldedNodes) -> Share:
+        """What is next to the nodes, from where it was."""
         assert self.known is not None
         before, points = self.known
         at = np.minimum(np.searchsorted(before, folded.place), before.size - 1)
-        moved = [land.newton(p[:, at]) for p in points[1:]]
-        found = land.assessed(np.stack([folded.chi, *moved]))
-        lost = np.flatnonzero((before[at] != folded.place) | (found.index != 1.0))
-        again = beside_passes(land.at(lost), folded.chi[:, lost])
+        found = land.assessed(np.stack([folded.chi, *(land.newton(p[:, at]) for p in points[1:])]))
+        lost = np.flatnonzero((before[at] != folded.place) | (found.degree != 1.0))
+        again = critical_next(land.at(lost), folded.chi[:, lost])
         for mine, its in zip(found, again, strict=True):
             mine[..., lost] = its
-        return found
+        return _next_to_all(found)
 
     def drawn(self) -> Sequence[Averages]:
         """With the folds as each of the sets sees them."""
@@ -150,8 +163,35 @@ class SearchedChannel(Channel):
         return -averages_of(np.r_[change, 0.0, 0.0], order, self.setting).rates
 
     def response(self, order: Array) -> Response:
-        """That of the nodes."""
-        return self.smooth.response(order)
+        """Second derivatives of M over the global minimisers; their trace, which is not singular, by the same search.
+
+        Both forms of Vh_k agree in the signed averages, so that their gap is in what the folds change.
+        """
+        frame = frame_at(order, self.setting)
+        signed, changes = averages_of(self.smooth._total(order, frame), order, self.setting), self.changes(order, frame)
+        assert self.nodes is not None
+        if not self.nodes[1].size:
+            return self.smooth.response(order)
+        folded = folded_nodes(order, frame, self.smooth, self.nodes)
+        near, wide = self._searched(landscape(order, frame, folded, self.setting), folded)
+        summed = _traces(order, frame, folded, self.setting)
+        traces = np.sum([self._by_set(folded, share, summed) for share in (near, *wide)], axis=0)
+        rates = np.stack([averages_of(np.r_[c, 0.0, 0.0], order, self.setting).rates for c in changes])
+        steins = np.stack([conjugates_from_rates(r, 1.0)[VH_K] for r in rates])
+        squares = contact_squares(order, frame, self.smooth)
+        trace = conjugates_from_rates(signed.rates, 1.0)[VH_K] + traces.mean()
+        return Response(
+            squares.mean(axis=0), float(trace), float(_error_of_mean(steins - traces[:, 0])), _error_of_mean(squares)
+        )
+
+
+def _error_of_mean(values: Array) -> Array:
+    return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+
+
+def _next_to_all(found: Critical) -> Share:
+    """At all nodes, once where it is complete."""
+    return Share(np.arange(found.degree.size), found, (found.degree == 1.0).astype(float))
 
 
 def _changed(total: Array, change: Array, order: Array, channel: SearchedChannel) -> Averages:
@@ -178,10 +218,9 @@ def _where_folds_are(order: Array, frame: ScoreFrame, smooth: ProxFreeChannel) -
 
     def felt(zeta: Array, weights: Array) -> tuple[Array, Array]:
         folded = folded_nodes(order, frame, smooth, (zeta, weights))
-        near = beside_passes(landscape(order, frame, folded, setting), folded.chi)
-        away = np.abs(near.points[1:] - near.points[0]).sum(axis=1)
-        above = np.take_along_axis(away, np.argmax(near.values[1:], axis=0)[None], axis=0)[0]
-        return zeta[:, folded.place], folded.masses * np.where(near.index == 1.0, above, 0.0)
+        near = critical_next(landscape(order, frame, folded, setting), folded.chi)
+        away = np.where(near.there, np.abs(near.points - near.points[0]).sum(axis=1), 0.0).max(axis=0)
+        return zeta[:, folded.place], folded.masses * np.where(near.degree == 1.0, np.minimum(away, FARTHEST), 0.0)
 
     first = lattice(node_dimensions(setting), LOOKED_AT, 11, flips)
     return proposal_for((seen, seen, felt), first, flips, LOG2_LOOK)
@@ -198,35 +237,36 @@ def folded_nodes(order: Array, frame: ScoreFrame, smooth: ProxFreeChannel, nodes
     inner = ProxFreeChannel(nodes, smooth.setting)
     inner.center, inner.scale = smooth.center, smooth.scale
     volume = inner._volume()
-    parts: list[FoldedNodes] = []
+    parts: list[tuple[Array, ...]] = []
     for b in _node_blocks(*inner.zeta.shape):
         at = inner._points(order, frame, b)
         k = np.flatnonzero(at.weights < 0.0)
-        rows = (at.chi[:, k], at.deviation[:, k], at.w_z[:, k], at.y[k], -volume * at.weights[k])
-        parts.append(FoldedNodes(b.start + k, *rows, tuple(s[:, k] for s in at.slopes)))
-    *joined, slopes = zip(*parts, strict=True)
-    rows = tuple(np.concatenate(part, axis=-1) for part in joined)
-    return FoldedNodes(*rows, tuple(np.concatenate(s, axis=-1) for s in zip(*slopes, strict=True)))
+        rows = at.chi[:, k], at.deviation[:, k], at.w_z[:, k], at.y[k], -volume * at.weights[k]
+        parts.append((b.start + k, *rows, *(s[:, k] for s in at.slopes)))
+    place, chi, deviation, w_z, y, masses, *slopes = (np.concatenate(p, axis=-1) for p in zip(*parts, strict=True))
+    return FoldedNodes(place, chi, deviation, w_z, y, masses, tuple(slopes))
 
 
-def _sums_by_set(land: Landscape, folded: FoldedNodes, share: Share, size: int) -> Array:
-    """Weighted sums of the moments, M's loss and the residual's over the critical points, set by set."""
-    which, found, times = share
-    factors = found.factors() * (times * folded.masses[which])
-    slot, column = np.nonzero(factors.T)[::-1]  # nodes in order
-    node, weights = which[column], factors[slot, column]
-    rows = np.empty((SETS, SUMS))
-    edges = np.searchsorted(folded.place[node], size * np.arange(SETS + 1))
-    for row, begin, end in zip(rows, edges[:-1], edges[1:], strict=True):
-        part = slice(begin, end)
-        row[:] = _sums(land, folded, node[part], found.points[slot[part], :, column[part]].T, weights[part])
-    return rows
+def _sums(land: Landscape, folded: FoldedNodes) -> Summed:
+    """Weighted sums of the moments, M's loss and the residual's at prox points of some nodes."""
+    setting = land.setting
+
+    def sums(node: Array, chi: Array, weights: Array) -> Array:
+        w_z, y = folded.w_z[:, node], folded.y[node]
+        local = Expansion(*setting.kernel.expansion(chi, w_z, y, land.order[V_V], setting.params))
+        slopes = (s[:, node] for s in folded.slopes)
+        moments = channel_moments(weights, folded.deviation[:, node], w_z, y, *local.gains(), *slopes)
+        losses = weighted_sum(local.value, weights), weighted_sum(local.residual_loss, weights)
+        return np.concatenate([moments, losses])
+
+    return sums
 
 
-def _sums(land: Landscape, folded: FoldedNodes, node: Array, chi: Array, weights: Array) -> Array:
-    w_z, y, setting = folded.w_z[:, node], folded.y[node], land.setting
-    local = Expansion(*setting.kernel.expansion(chi, w_z, y, land.order[V_V], setting.params))
-    slopes = (s[:, node] for s in folded.slopes)
-    moments = channel_moments(weights, folded.deviation[:, node], w_z, y, *local.gains(), *slopes)
-    losses = weighted_sum(local.value, weights), weighted_sum(local.residual_loss, weights)
-    return np.concatenate([moments, losses])
+def _traces(order: Array, frame: ScoreFrame, folded: FoldedNodes, setting: Setting) -> Summed:
+    """Weighted sums of the trace of the score block of d^2 M / dw^2."""
+
+    def traces(node: Array, chi: Array, weights: Array) -> Array:
+        at = Fields(frame.law.score_mean[:, None] + folded.deviation[:, node], folded.w_z[:, node], folded.y[node])
+        return weighted_sum(_response_integrands(order, setting, at, chi)[3:], weights)
+
+    return traces

@@ -31,7 +31,6 @@ from replicode.codegen.runtime.proxfree import ProxFreeChannel
 from replicode.codegen.runtime.searched import SETS, SearchedChannel
 from replicode.codegen.runtime.sensitivity import rate_slopes
 from replicode.codegen.runtime.states import (
-    LARGEST_LATTICE,
     WORST_MASS,
     WORST_RESIDUAL,
     _errors,
@@ -47,6 +46,8 @@ from replicode.codegen.runtime.states import (
 
 FIRST_LEVEL = 2
 LOG2_SETS = (7, 14)  # nodes of each set, at first and at most
+LOG2_RESPONSE = 10
+LARGEST_SIGNED_LATTICE = 2_000_000
 NEWTON_MOVES = 8
 FIRST_RESIDUAL = 1e-5
 PLACING = 2  # evaluations that the first of some nodes counts for
@@ -129,9 +130,10 @@ def _stated(
     slopes = _risk_slopes(last.order, request, np.full(RATES, 1e-4))
     errors = _errors(last, near, slopes, request, opened, 0.0)
     coarser = _Plan(plan.level - 1, plan.log2 - 2).channel(ladder, request, channel)
+    seen = _Plan(plan.level, min(plan.log2, LOG2_RESPONSE)).channel(ladder, request, channel)
     method = plan.method(ladder, request)
     known = bool(np.isfinite(errors[0]))
-    return _State(last, iterations, known, float(errors[0]), errors[1:], [channel], method, on=[coarser, channel])
+    return _State(last, iterations, known, float(errors[0]), errors[1:], [seen], method, on=[coarser, channel])
 
 
 def _fine_enough(ladder: Ladder, level: int, order: Array, near: Linearised, request: _Request) -> tuple[int, Array]:
@@ -143,7 +145,7 @@ def _fine_enough(ladder: Ladder, level: int, order: Array, near: Linearised, req
 
     found = [numbers(level + k) for k in (-2, -1, 0)]
     while (opened := _level_error(found, ladder.slack))[0] > SHARE_OF_LEVELS * request.tol:
-        if ladder.size(level + 1) > LARGEST_LATTICE:
+        if ladder.size(level + 1) > LARGEST_SIGNED_LATTICE:
             break
         level += 1
         found.append(numbers(level))

@@ -7,7 +7,6 @@ one half of it is fitted, and the density of a node is the mean over all flips.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product as choices_of
 from typing import NamedTuple
 
 import numpy as np
@@ -52,7 +51,7 @@ class Proposal(NamedTuple):
 def _flipped(flips: Flips, dim: int) -> Array:
     """The signs of the coordinates under all flips."""
     found = []
-    for taken in choices_of((False, True), repeat=len(flips)):
+    for taken in np.ndindex(*(2 for _ in flips)):
         sign = np.ones(dim)
         for flip in (f for f, on in zip(flips, taken, strict=True) if on):
             sign[list(flip)] *= -1.0
