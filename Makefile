@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-full bench paper-table embeddings lint clean
+.PHONY: demo test test-browser test-full bench paper-table embeddings lint clean
 
 .venv/.plot: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -23,6 +23,12 @@ lint: .venv/.test
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not full"
+
+# The pages in a real browser. `make test` runs these too where a chromium is found, and skips them with a message where not.
+test-browser: .venv/.test
+	@command -v "$${REPLICODE_CHROMIUM:-chromium}" > /dev/null || command -v chromium-browser > /dev/null || \
+	{ echo "no chromium: apt-get install chromium (Debian), or REPLICODE_CHROMIUM=/path/to/chromium make test-browser"; exit 1; }
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/browser -rs
 
 test-full: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal

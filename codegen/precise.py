@@ -601,7 +601,7 @@ def check_dimension(module: ModuleType, parameters: Mapping[str, Any]) -> int:
     """The dimension of the prox-free integral, refused where it is too large for lattices of many digits."""
     if hasattr(module, "kink_points"):
         raise Refusal("digits: more than 12 are computed for smooth activations only, and this one has kinks")
-    if "V_k" not in module.ORDER_NAMES or hasattr(module, "loss_terms"):
+    if "V_k" not in module.ORDER_NAMES or hasattr(module, "loss_value"):
         raise Refusal(
             "digits: more than 12 are computed for attention trained with a square loss on Gaussian labels only"
         )

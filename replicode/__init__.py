@@ -30,8 +30,8 @@ _HOMES = {
     **{
         verb: f"replicode.verbs.{verb}"
         for verb in (
-            *("derive", "check", "population", "bayes", "solve", "optimal", "curve", "branch", "sweep", "validate"),
-            *("landscape", "dynamics"),
+            *("derive", "check", "population", "bayes", "solve", "optimal", "curve", "branch", "phase", "sweep"),
+            *("validate", "landscape", "dynamics", "report"),
         )
     },
 }
@@ -59,7 +59,9 @@ if _TYPE_CHECKING:
     from replicode.verbs.embeddings import validate_embeddings as validate_embeddings
     from replicode.verbs.landscape import landscape as landscape
     from replicode.verbs.optimal import optimal as optimal
+    from replicode.verbs.phase import phase as phase
     from replicode.verbs.population import population as population
+    from replicode.verbs.report import report as report
     from replicode.verbs.solve import solve as solve
     from replicode.verbs.sweep import sweep as sweep
     from replicode.verbs.validate import validate as validate

@@ -92,13 +92,18 @@ def follow(
     u: Array,
     p: float,
     towards: float,
-    ends: tuple[float, float],
+    ends: tuple[float, float] | Callable[[Point], bool],
     steps: Steps,
     record: Callable[[Array, float], dict[str, float]] = lambda u, p: {},
     told: Callable[[Point], None] = lambda point: None,
+    across: Array | None = None,
 ) -> Branch:
-    """The branch from a solution next to (u, p), first towards larger or smaller p, until it leaves the ends."""
-    along = np.r_[np.zeros(u.size), np.sign(towards)]
+    """The branch from a solution next to (u, p), first towards larger or smaller p, until it leaves the ends.
+
+    `ends` are those of p, or say of a point whether it is inside; `across` is another direction to start along.
+    """
+    within = ends if callable(ends) else (lambda point: ends[0] <= point.p <= ends[1])
+    along = np.sign(towards) * (np.r_[np.zeros(u.size), 1.0] if across is None else across)
     begin = corrected(system, u, p, np.abs(along), steps)
     if begin is None:
         return Branch((), (), False)
@@ -117,7 +122,7 @@ def follow(
         points.append(point)
         told(point)
         now = point
-        if not ends[0] <= now.p <= ends[1]:
+        if not within(now):
             return Branch(tuple(points), tuple(folds), True)
         length = min(length * (GROWTH if count <= QUICK_NEWTON else 1.0), steps.most)
     return Branch(tuple(points), tuple(folds), False)

@@ -17,6 +17,7 @@ from replicode.arguments import not_negative, positive
 from replicode.codegen.threads import one_thread
 from replicode.modules import bayes_module, call
 from replicode.results import Result
+from replicode.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Tokens
 
@@ -49,17 +50,24 @@ class BayesBranch(Result):
 class Evolution:
     """F(u, alpha) = log(1 + alpha rates(u)) - u, u = log(1 + qh) of both blocks; in alpha F_p is explicit."""
 
-    def __init__(self, module: Any, nu: float, noise: float, fineness: float) -> None:
+    def __init__(self, module: Any, nu: float, noise: float, fineness: float, spectrum: Any = None) -> None:
         self.module, self.noise, self.fineness = module, noise, fineness
+        self.spectrum = module.spectrum_of(spectrum)
         self.channel = module.channel_at(nu, noise)
 
     def search(self, alpha: float) -> Any:
         """The state evolution at one alpha."""
-        return self.module.Search(self.channel, alpha, self.noise)
+        return self.module.Search(self.channel, alpha, self.noise, spectrum=self.spectrum)
 
     def rates(self, u: Array) -> Any:
         """The averages at u, which alpha does not enter."""
         return self.search(1.0).averages(np.maximum(u, 1e-26), self.fineness)
+
+    def conjugates(self, q: Array, alpha: float) -> Array:
+        """u at overlaps that are a fixed point."""
+        at = self.module.BayesOverlaps(q[0], 1.0 - q[0], q[1], 1.0 - q[1])
+        found: Array = self.search(alpha).conjugates(self.channel.rates(at, self.fineness))
+        return found
 
     def _both(self, u: Array) -> Array:
         found = self.rates(u)
@@ -97,6 +105,8 @@ def bayes_branch(
     high: float,
     start: str = "low",
     told: Callable[[str], None] | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
 ) -> BayesBranch:
     """Follow the branch in alpha from one end of a range to the other, and locate its spinodals and transitions."""
     positive("alpha", low), positive("alpha", high)
@@ -105,13 +115,16 @@ def bayes_branch(
     if start not in ("low", "high"):
         raise InputError("start", start, "low or high")
     nu, noise = not_negative("nu", nu, True), positive("noise", noise)
-    module = bayes_module(task, tokens)
+    of_tokens = token_spectrum(spectrum, teacher)
+    module = bayes_module(task, tokens, structured(None, of_tokens))
+    data = None if of_tokens is None else of_tokens.argument
     begin, say = (low if start == "low" else high), told or (lambda _: None)
     with one_thread():
-        seeds = call(module, "branches", alpha=begin, nu=nu, noise=noise, tol=1e-6)
+        seeds = call(module, "branches", alpha=begin, nu=nu, noise=noise, tol=1e-6, spectrum=data)
         seed = max(seeds, key=lambda b: b.free_entropy)
-        rough, fine = (Evolution(module, nu, noise, f) for f in FINENESS)
-        u = -np.log1p(-np.array([seed.q_k, seed.q_v]))
+        rough, fine = (Evolution(module, nu, noise, f, data) for f in FINENESS)
+        q = np.array([seed.q_k, seed.q_v])
+        u = -np.log1p(-q) if data is None else rough.conjugates(q, begin)
         branch = follow(
             rough,
             u,
@@ -134,6 +147,7 @@ def bayes_branch(
     }
     warnings = () if branch.complete else ("the branch was not followed to the end of the range",)
     asked = {"task": str(task), "tokens": str(tokens), "nu": nu, "noise": noise, "alpha": [low, high], "start": start}
+    asked |= {} if of_tokens is None else of_tokens.question()
     return BayesBranch(
         "alpha", columns, tuple(folds), tuple(equal), errors, branch.complete, warnings=warnings, asked=asked
     )

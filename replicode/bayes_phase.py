@@ -21,6 +21,7 @@ from replicode.codegen.writing import write_picture
 from replicode.content import model_content, task_content
 from replicode.figures.drawing import pyplot
 from replicode.modules import bayes_module, call
+from replicode.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.theory.errors import InputError
 from replicode.theory.language.task import Task
 from replicode.theory.lengths import Tokens, lengths
@@ -95,18 +96,28 @@ class _Along:
     """The branches at any alpha of one setting, each kept in the cache: an interrupted range goes on where it was."""
 
     def __init__(
-        self, task: str | Task, tokens: Tokens, nu: float, noise: float, accuracy: float, model: Model | None
+        self,
+        task: str | Task,
+        tokens: Tokens,
+        nu: float,
+        noise: float,
+        accuracy: float,
+        model: Model | None,
+        spectrum: TokenSpectrum | None,
     ) -> None:
+        model = structured(model, spectrum)
         self.module, self.accuracy = bayes_module(task, tokens, model), accuracy
         self.physics = {"nu": not_negative("nu", nu, True), "noise": not_negative("noise", noise)}
         self.key = task_content(task), repr(lengths(tokens)), *self.physics.values(), accuracy, *model_content(model)
+        self.data = {} if spectrum is None else {"spectrum": spectrum.argument}
+        self.key = (*self.key, *(() if spectrum is None else (spectrum.digest,)))
 
     def branches(self, alpha: float) -> tuple[Branch, ...]:
         """One branch, or an informed and an uninformed one."""
 
         def build() -> dict[str, Any]:
             with one_thread():
-                found = call(self.module, "branches", alpha=alpha, tol=self.accuracy, **self.physics)
+                found = call(self.module, "branches", alpha=alpha, tol=self.accuracy, **self.physics, **self.data)
             return {"made_for": f"Bayes-optimal branches, alpha = {alpha:g}", "branches": [b._asdict() for b in found]}
 
         return tuple(Branch(**b) for b in cached("branches", (*self.key, alpha), build)["branches"])
@@ -121,12 +132,14 @@ def bayes_branches(
     digits: int = 5,
     progress: Callable[[float], None] | None = None,
     model: Model | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
 ) -> BayesBranches:
     """All branches at every alpha."""
     tolerance = check_digits(digits)
     for alpha in alphas:
         positive("alpha", alpha)
-    along = _Along(task, tokens, nu, noise, tolerance, model)
+    along = _Along(task, tokens, nu, noise, tolerance, model, token_spectrum(spectrum, teacher))
     points = []
     for alpha in alphas:
         points.append(along.branches(float(alpha)))
@@ -149,6 +162,8 @@ def thresholds(
     digits: int = 5,
     scan: int = SCAN,
     model: Model | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
 ) -> Thresholds:
     """The thresholds between two values of alpha: a scan, then bisection wherever neighbours differ."""
     accuracy = check_digits(digits)
@@ -158,7 +173,8 @@ def thresholds(
         raise InputError("alpha", (low, high), "a range whose lower end is below its upper one")
     if not tolerance > 0.0:
         raise InputError("tolerance", tolerance, "a positive number")
-    search = _Bisection(_Along(task, tokens, nu, noise, accuracy, model), tolerance)
+    along = _Along(task, tokens, nu, noise, accuracy, model, token_spectrum(spectrum, teacher))
+    search = _Bisection(along, tolerance)
     step = (high - low) / (scan - 1)
     scanned = [search.state(low + step * i) for i in range(scan)]
     for left, right in pairwise(scanned):

@@ -14,11 +14,12 @@ from typing import Any
 
 from replicode.arguments import BACKENDS, check_parameters, one_of
 from replicode.cache import cached
-from replicode.codegen.loading import call as call
+from replicode.codegen.loading import call as called
 from replicode.content import Content, activation_content, model_content, task_content
 from replicode.kinds import ActivationLike, Model, Task
 from replicode.levels import derived
 from replicode.theory.lengths import Lengths, Tokens, lengths
+from replicode.watching import watched
 
 
 def module_for(
@@ -144,3 +145,9 @@ def _accelerated(source: str, library: str) -> ModuleType:
 
     module: ModuleType = accelerated(_loaded(source, "fast"), base64.b64decode(library))
     return module
+
+
+def call(module: ModuleType, name: str, **arguments: Any) -> Any:
+    """What a function of a generated module returns, watched where someone asked to; its errors become ours."""
+    with watched(module):
+        return called(module, name, **arguments)

@@ -6,18 +6,21 @@ A `Problem` is solved at any values of its parameters, from a solution nearby wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from replicode.arguments import point
 from replicode.asked import asked
+from replicode.learned import LABELS, LOSS, learned, named
 from replicode.modules import call, module_for
+from replicode.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
+    from replicode.spectrum import TokenSpectrum
     from replicode.theory.language.activation import ActivationLike
     from replicode.theory.language.task import Task
     from replicode.theory.model import Model
@@ -27,8 +30,21 @@ Start = str | Mapping[str, float]
 
 
 @dataclass(frozen=True)
+class Learning:
+    """What is learned, and from which tokens, as users name it."""
+
+    loss: str = LOSS
+    labels: str = LABELS
+    spectrum: SpectrumLike | None = None
+    teacher: str | None = None
+
+
+@dataclass(frozen=True)
 class Problem:
-    """A module with the values of all parameters; `act`, `task`, `law` and `model` say what it was made for."""
+    """A module with the values of all parameters; `act`, `task`, `law` and `model` say what it was made for.
+
+    `spectrum` is that of structured tokens, and `named` are loss and labels as they were asked for.
+    """
 
     act: ActivationLike
     task: str | Task
@@ -36,6 +52,23 @@ class Problem:
     model: Model | None
     module: ModuleType
     values: Mapping[str, float]
+    spectrum: TokenSpectrum | None = None
+    named: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """The names of the blocks: without scores there is no k."""
+        return tuple(name.removeprefix("m_") for name in self.module.ORDER_NAMES if name.startswith("m_"))
+
+    @property
+    def strengths(self) -> tuple[str, ...]:
+        """The names of the strengths of the penalties."""
+        return tuple(f"lambda_{block}" for block in self.blocks)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the module's functions are given besides numbers."""
+        return {} if self.spectrum is None else {"spectrum": self.spectrum.argument}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,13 +99,14 @@ class Problem:
     ) -> Any:
         """The module's Solution; whether other branches and stability are looked into is asked for."""
         options = {"derivatives": derivatives, "branches": branches, "stability": stability}
-        return call(self.module, "solve", **self.values, tol=tol, init=init, **options)
+        return call(self.module, "solve", **self.values, **self.data, tol=tol, init=init, **options)
 
     def asked(self, **options: Any) -> dict[str, Any]:
         """What was asked for, in words and numbers that JSON holds."""
         own = {name: self.values[name] for name in self.module.PARAMETERS}
         physics = {name: self.values[name] for name in PHYSICS}
-        return asked(self.act, self.task, self.law, own, self.model, **physics, **options)
+        question = {**self.named, **({} if self.spectrum is None else self.spectrum.question())}
+        return asked(self.act, self.task, self.law, own, self.model, **physics, **question, **options)
 
 
 def problem(
@@ -83,9 +117,12 @@ def problem(
     parameters: Mapping[str, float] | None = None,
     more: Mapping[str, float] | None = None,
     model: Model | None = None,
+    learning: Learning | None = None,
 ) -> Problem:
     """The problem of checked arguments, its module from the cache when it is there."""
     at = point(*(physics[name] for name in PHYSICS))
-    law = lengths(tokens)
+    law, how = lengths(tokens), learning or Learning()
+    spectrum = token_spectrum(how.spectrum, how.teacher)
+    model = structured(learned(model, how.loss, how.labels), spectrum)
     module, values = module_for(act, task, law, given=given_parameters(parameters, more or {}), model=model)
-    return Problem(act, task, law, model, module, {**at, **values})
+    return Problem(act, task, law, model, module, {**at, **values}, spectrum, named(how.loss, how.labels))

@@ -7,6 +7,7 @@ Every result has `ok`, `warnings`, `asked` (what was asked for), `version` (by w
 from __future__ import annotations
 
 import html
+import math
 import numbers
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -72,6 +73,15 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     item = getattr(value, "item", None)
     return item() if isinstance(value, numbers.Number) and callable(item) else value
+
+
+def finite(value: Any) -> Any:
+    """JSON-ready: numbers that are not finite become null."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {k: finite(v) for k, v in value.items()}
+    return [finite(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def _short(value: Any) -> str:

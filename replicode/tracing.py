@@ -19,15 +19,14 @@ from replicode.content import activation_content, model_content, task_content
 from replicode.hermite import Array, interpolated, nearest
 from replicode.problem import Problem
 from replicode.ranges import Range
-from replicode.verbs.optimal import OVER, best
+from replicode.verbs.optimal import best
 
 FIRST_NODES = 5
 FINEST = 1.0 / 256.0
 EDGE = 1.0 / 64.0
 USUAL_TOLERANCE = 1e-5
 CLAIMED = 2.0
-ORDER = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
-FOLLOWED = ("test_risk", "train_loss", "energy", *ORDER)
+RISKS = ("test_risk", "train_loss", "energy")
 
 Told = Callable[[float, dict[str, Any]], None]
 
@@ -118,7 +117,8 @@ class Tracer:
 
     def __init__(self, posed: Problem, axis: Range, tol: float | None, optimal: bool, keep: bool, told: Told) -> None:
         self.posed, self.axis, self.tol, self.optimal, self.keep, self.told = posed, axis, tol, optimal, keep, told
-        self.traced = Traced(axis, ("test_risk", *OVER) if optimal else FOLLOWED)
+        self.order, self.over = tuple(posed.module.ORDER_NAMES), posed.strengths
+        self.traced = Traced(axis, ("test_risk", *self.over) if optimal else (*RISKS, *self.order))
         self.node_tol = None if tol is None else 0.5 * tol
         self.goal = USUAL_TOLERANCE if tol is None else 0.2 * tol
 
@@ -180,6 +180,7 @@ class Tracer:
     def _content(self) -> tuple[object, ...]:
         posed = self.posed
         named = activation_content(posed.act), task_content(posed.task), repr(posed.law), *model_content(posed.model)
+        named = (*named, *(() if posed.spectrum is None else (posed.spectrum.digest,)))
         fixed = sorted((n, v) for n, v in posed.values.items() if n != self.axis.name)
         return (*named, fixed, self.axis.name, self.tol, self.optimal)
 
@@ -191,9 +192,9 @@ class Tracer:
         near = usable[nearest([n.at for n in usable], at, 1)[0]]
         foretold = None if self.optimal else self.traced.at(at)
         order = dict(zip(self.traced.quantities, foretold[0])) if foretold else near.found["values"]
-        if not all(order[f"q_{b}"] > order[f"m_{b}"] ** 2 and order[f"V_{b}"] > 0.0 for b in "kv"):
+        if not all(order[f"q_{b}"] > order[f"m_{b}"] ** 2 and order[f"V_{b}"] > 0.0 for b in self.posed.blocks):
             order = near.found["values"]
-        return {name: float(order[name]) for name in ORDER}
+        return {name: float(order[name]) for name in self.order}
 
     def _plain(self, value: float, at: float, branches: bool) -> dict[str, Any]:
         here, start = self.posed.with_values(**{self.axis.name: value}), self._start(at)
@@ -209,11 +210,11 @@ class Tracer:
         start: Any = "informed"
         if usable:
             near = usable[nearest([n.at for n in usable], at, 1)[0]].found["values"]
-            here, start = here.with_values(**{n: near[n] for n in OVER}), {n: near[n] for n in ORDER}
-        fields = best(here, OVER, self.node_tol, start, (self.axis.name,))
+            here, start = here.with_values(**{n: near[n] for n in self.over}), {n: near[n] for n in self.order}
+        fields = best(here, self.over, self.node_tol, start, (self.axis.name,))
         found = kept(_Fields(fields), self.axis, value)
         return {**found, "values": {**found["values"], **fields["optimum"]}, "at_bound": list(fields["at_bound"])} | (
-            {"slopes": {**found["slopes"], **dict.fromkeys(OVER, 0.0)}} if found["slopes"] else {}
+            {"slopes": {**found["slopes"], **dict.fromkeys(self.over, 0.0)}} if found["slopes"] else {}
         )
 
 
@@ -226,12 +227,12 @@ class _Fields:
 
 def kept(found: Any, axis: Range, value: float) -> dict[str, Any]:
     """What a node keeps of a solution."""
-    numbers = {"test_risk": found.test_risk, "train_loss": found.train_loss, "energy": found.energy}
+    numbers = {name: getattr(found, name) for name in RISKS}
     slopes = (found.derivatives or {}).get(axis.name)
     scale = axis.slope(value)
     return {
         "values": {**numbers, **found.order_parameters},
-        "slopes": None if slopes is None else {q: scale * slopes[q] for q in FOLLOWED},
+        "slopes": None if slopes is None else {q: scale * slopes[q] for q in (*numbers, *found.order_parameters)},
         "error": found.error,
         "rs_stable": found.rs_stable,
         "replicon": found.replicon,

@@ -40,9 +40,3 @@ def given_parameters(parameters: Mapping[str, float] | None, more: Mapping[str, 
     if twice := sorted(set(given) & set(more)):
         raise InputError("param", ", ".join(twice), "each parameter given once, in `parameters` or as a keyword")
     return {name: real_number(f"param {name}", value) for name, value in {**given, **more}.items()}
-
-
-def check_tokens(tokens: int | None) -> None:
-    """A fixed number of tokens, or None for a symbolic one."""
-    if tokens is not None:
-        whole_number("tokens", tokens, 1, MAX_TOKENS)

@@ -162,11 +162,6 @@ class Model:
         """m and q of every block, the parameters of the fields' law."""
         return tuple(s for b in self.blocks for s in (b.m, b.q))
 
-    @property
-    def strengths(self) -> tuple[sp.Symbol, ...]:
-        """The strengths of the penalties."""
-        return tuple(b.strength for b in self.blocks)
-
     def index(self, name: str | sp.Symbol) -> int:
         """Where an order parameter, or a conjugate, stands in its vector."""
         for symbols in (self.order_parameters, self.conjugates):

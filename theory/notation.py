@@ -9,14 +9,13 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import sympy as sp
-from sympy.printing.latex import LatexPrinter
 from sympy.printing.str import StrPrinter
 
 from replicode.theory.language.functions import rewritten
+from replicode.theory.typeset import Latex, Plain, rows
 
 _NAMES: dict[str, tuple[str, str]] = {
     "alpha": (r"\alpha", "samples per dimension N/D"),
@@ -60,6 +59,13 @@ _NAMES: dict[str, tuple[str, str]] = {
     "u_tilt": ("u", "variable of the Laplace integral"),
     "Z_g": ("Z_g", "sum over the locations of the weight"),
     "chi_star": (r"\chi^{*}", "teacher score of the hidden token"),
+    "chi_star_eps": (r"\chi^{*}_{\varepsilon}", "teacher score of the hidden token"),
+    "chi_star_l": (r"\chi^{*}_{\ell}", "teacher score of token l"),
+    "label_noise": (r"\xi", "standard normal noise of the label"),
+    "delta_ij": (r"\delta_{ij}", "1 where i = j, else 0"),
+    "J_ij": ("J_{ij}", "Jacobian of the inverse map of the prox"),
+    "|k|": (r"|k|", "norm of k"),
+    "|v|": (r"|v|", "norm of v"),
     "train_loss": (r"\mathcal{L}_{\rm train}", "average of the loss of the residual at the prox"),
     "E": (r"\mathbb{E}", "average over the fields of one sequence"),
     "EM": (r"\mathbb{E}[M]", "average of the Moreau envelope M of the loss"),
@@ -77,7 +83,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "rs_e": ("e", "coefficient of the blocks of ones in a second matrix of overlaps"),
     "rs_f": ("f", "coefficient of the all-ones matrix in a second matrix of overlaps"),
     "x_rep": ("x", "number of replicas in a block"),
-    "y_P": ("y", "Parisi parameter beta_T x_rep at zero temperature, conjugate to the energy of a state"),
+    "y_P": ("y_P", "Parisi parameter beta_T x_rep at zero temperature, conjugate to the energy of a state"),
     "qt0": (r"\tilde q_0", "conjugate of the overlap of two states at finite temperature, beta_T**2 qh0"),
     "qt1": (r"\tilde q_1", "conjugate of the overlap inside a state at finite temperature, beta_T**2 qh1"),
     "d_1": ("d_1", "variance of the noise that tells states apart"),
@@ -85,7 +91,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "EF": (r"\mathbb{E}[F]", "average of F = -(1/y) log E exp(-y M), the inner average over the noise of a state"),
     "EF_value": (r"\mathbb{E}[F]", "average of F = -(1/y) log E exp(-y M)"),
     "EM_tilted": (r"\mathbb{E}\langle M\rangle", "average of M, the noise of a state tilted by exp(-y M)"),
-    "df_dy": (r"\partial_y f", "derivative of the free energy in the Parisi parameter, zero at equilibrium"),
+    "df_dy": (r"\partial_{y_P} f", "derivative of the free energy in the Parisi parameter, zero at equilibrium"),
     "complexity": (r"\Sigma", "logarithm of the number of states per dimension"),
     "energy": (r"e", "energy of the states that y selects"),
     "dEF_y_P": (r"\partial_{y}\mathbb{E}[F]", "derivative of the average of F in y"),
@@ -181,6 +187,11 @@ def _numbered(name: str, number: str) -> tuple[str, str]:
     return shown % number, words + number
 
 
+def _at_token(name: str, token: str) -> tuple[str, str]:
+    shown, words = _NUMBERED[name]
+    return shown % {"l": r"\ell"}.get(token, token), words + token
+
+
 def _field(kind: str, field: str, token: str) -> tuple[str, str]:
     words = {
         "w": f"{_FIELD[field]} field of {_TOKEN[token]}",
@@ -234,8 +245,11 @@ def _abbreviation(letter: str, number: str) -> tuple[str, str]:
     return f"{letter}_{{{number}}}", "abbreviation, given with the step"
 
 
-def _staged(name: str, number: str) -> tuple[str, str]:
-    return rf"{{\rm {name}}}_{{{number}}}", "token sum, scalar or token vector, defined beside the Jacobian of the prox"
+def _staged(name: str, number: str, token: str | None = None) -> tuple[str, str]:
+    return (
+        rf"{{\rm {name}}}_{{{number}{f',{token}' if token else ''}}}",
+        "token sum, scalar or token vector, defined beside the Jacobian of the prox",
+    )
 
 
 _STUDENT_FIELD = {"kstar": r"\chi^{*}", "vstar": "z^{*}", "k": r"\chi", "v": "z"}
@@ -282,7 +296,11 @@ def _teacher_square(block: str, number: str) -> tuple[str, str]:
 
 
 def _spectral(name: str, block: str) -> tuple[str, str]:
-    words = {"tau": "mean of s_i/(lambda p_i + Vh s_i)", "kappa": "the same mean weighed by the teacher, c_i"}
+    words = {
+        "tau": "mean of s_i/(lambda p_i + Vh s_i)",
+        "kappa": "the same mean weighed by the teacher, c_i",
+        "psi": "mean of (c_i qh - log(1 + c_i qh))/2, what the teacher adds to the free entropy",
+    }
     return rf"\{name}_{{{block}}}", f"{words[name]}, for {_BLOCK[block]}"
 
 
@@ -293,15 +311,16 @@ _PATTERNS = (
     (re.compile(r"cov_(r|f_l|f_j|h_l)__(r|f_l|f_j|h_l)"), _conditional_covariance),
     (re.compile(r"load_(\d)(\d)"), _loading),
     (re.compile(r"diff\((F_\d+), (.+)\)"), _rate),
-    (re.compile(r"([FPT])_(\d+)"), _abbreviation),
-    (re.compile(r"(S|K|A|B|ax|bx|aw|bw)_(\d+)"), _staged),
+    (re.compile(r"([FPQT])_(\d+)"), _abbreviation),
+    (re.compile(r"(S|K|A|B|ax|bx|aw|bw)_(\d+)(?:_([ij]))?"), _staged),
     (re.compile(rf"({'|'.join(sorted(_OVERLAPS, key=len, reverse=True))})_([kv])"), _overlap),
     (re.compile(r"(w_chi|sigma|A_L|B_L|x|w|z|H|C|E)_(\d+)"), _numbered),
+    (re.compile(r"(w_chi|sigma|x|w)_([lij])"), _at_token),
     (re.compile(r"([wGt])_(chi|z)_(eps|l)"), _field),
     (re.compile(r"(theta|s)_([0ab])"), _source),
     (re.compile(r"([sp])_(\d+|i)"), _coordinate),
     (re.compile(r"c_([kv])_(\d+|i)"), _teacher_square),
-    (re.compile(r"(tau|kappa)_([kv])"), _spectral),
+    (re.compile(r"(tau|kappa|psi)_([kv])"), _spectral),
     (re.compile(r"G_(chi|z)_(eps|l)_tilted"), _tilted),
     (re.compile(r"(T)_(within|between)_([kv]{2})"), _response),
     (re.compile(r"R_([kv]{2})_(within|between)"), _response_square),
@@ -329,6 +348,50 @@ def tex(name: str) -> str:
     """How a name is typeset."""
     entry = _entry(name)
     return entry[0] if entry else str(sp.latex(sp.Symbol(name)))
+
+
+_SPOKEN = {
+    **{"n_rep": "n", "beta_T": "beta", "dim": "D", "L_seq": "L", "x_rep": "x", "u_tilt": "u"},
+    **{f"rs_{letter}": letter for letter in "abcdef"},
+    **{"sigma_w": "(sigma.w_z)", "sigma_sigma": "(sigma.sigma)", "label_noise": "xi", "chi_star": "chi*"},
+    **{"chi_star_eps": "chi*_eps", "chi_star_l": "chi*_l"},
+    **{"z_star": "z*", "k_vstar": "(k.v*/D)", "v_kstar": "(v.k*/D)", "k_v": "(k.v/D)", "ElogZ": "E[log Z]"},
+    **{"EM_tilted": "E<M>", "EF_value": "E[F]", "EM": "E[M]", "EF": "E[F]", "theta_0": "theta*", "batch": "B"},
+    **{"dlogZ_k": "|dlogZ/dw_chi|", "dlogZ_v": "|dlogZ/dw_z|", "df_dy": "df/dy_P", "replicon": "rho(T)"},
+    **{"dir_a": "a", "dir_b": "b", "step_a": "delta_a", "step_b": "delta_b"},
+}
+_SPOKEN_FIELD = {"kstar": "chi*", "vstar": "z*", "k": "chi", "v": "z"}
+_SPOKEN_PATTERNS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
+    (re.compile(r"avg_(.+)"), lambda factors: f"<{_spoken_factors(factors)}>"),
+    (re.compile(r"dEM_(.+)"), lambda by: f"dE[M]/d{by}"),
+    (re.compile(r"G2_([kv])"), lambda block: f"<|G_{block}|^2>"),
+    (re.compile(r"(G_.+)_tilted"), lambda name: f"<{name}>"),
+    (re.compile(r"pull_([kv])_(kstar|vstar|k|v)"), lambda block, along: f"E[G f_{block}.{_SPOKEN_FIELD[along]}]"),
+    (re.compile(r"spread_([kv])([kv])"), lambda one, two: f"E[G^2 f_{one}.f_{two}]"),
+    (re.compile(r"mean_(r|f_l|f_j|h_l)"), lambda name: f"<{name}>"),
+    (re.compile(r"cov_(r|f_l|f_j|h_l)__(r|f_l|f_j|h_l)"), lambda one, two: f"<{one};{two}>"),
+    (re.compile(r"d_([mq]_[kv]|[kv]_[kv]star|k_v)"), lambda name: f"d{spoken(name)}/dt"),
+    (re.compile(r"spherical_(d_.+)"), lambda name: f"{spoken(name)}, norms kept,"),
+    (re.compile(r"diff\((F_\d+), (.+)\)"), lambda name, by: _spoken_rate(name, by.split(", "))),
+)
+
+
+def spoken(name: str) -> str:
+    """A name as text shows it: its own, but for those that only tell SymPy's symbols apart."""
+    for pattern, shown in _SPOKEN_PATTERNS:
+        if match := pattern.fullmatch(name):
+            return shown(*match.groups())
+    return _SPOKEN.get(name, name)
+
+
+def _spoken_factors(factors: str) -> str:
+    parts = [part.rpartition("_pow_") for part in factors.split("__")]
+    return " ".join(f"{spoken(base)}^{power}" if base else spoken(power) for base, _, power in parts)
+
+
+def _spoken_rate(name: str, by: list[str]) -> str:
+    below = " ".join(f"d{spoken(v)}" for v in by)
+    return f"d^{len(by)}{name}/({below})" if len(by) > 1 else f"d{name}/{below}"
 
 
 def average(factors: Iterable[tuple[sp.Symbol, int]]) -> sp.Symbol:
@@ -380,27 +443,20 @@ def text(expr: sp.Expr) -> str:
     return str(_Text().doprint(expr))
 
 
-class _Tex(LatexPrinter):
-    """LaTeX in the notation above."""
-
-    def _print_Symbol(self, expr: sp.Symbol, style: str = "plain") -> str:
-        return tex(expr.name)
-
-    def _print_E(self, expr: Any) -> str:
-        return rf"\mathbb{{E}}\left[{self._print(expr.args[0])}\right]"
-
-    def _print_EM(self, expr: Any, exp: str | None = None) -> str:
-        return r"\mathbb{E}[M]" + (f"^{{{exp}}}" if exp else "")
-
-    def _print_Function(self, expr: Any, exp: str | None = None) -> str:
-        name = expr.func.__name__
-        if name == "EM":
-            return self._print_EM(expr, exp)
-        if name == "EF" or name.startswith(("G_", "tau_", "kappa_")):
-            return tex(name) + (f"^{{{exp}}}" if exp else "")
-        return str(super()._print_Function(expr, exp))
+_TEX = Latex(tex)
+_PLAIN = Plain(spoken)
 
 
 def latex(expr: sp.Expr) -> str:
     """The expression in LaTeX."""
-    return str(_Tex().doprint(expr))
+    return str(_TEX.doprint(expr))
+
+
+def plain(expr: sp.Expr) -> str:
+    """The expression in text that people read, such as `alpha (L - 1) E[G^2]`."""
+    return str(_PLAIN.doprint(expr))
+
+
+def latex_rows(expr: sp.Expr, first: int, most: int) -> list[str]:
+    """The expression in LaTeX, in lines of at most `most` characters, the first one shorter by `first`."""
+    return rows(_TEX, expr, first, most)

@@ -11,6 +11,9 @@ variance for each, and per token the fields omega; with Z the evidence of one se
 the average of Z over y and the base law of X, which is 1 on the sphere, does not stay 1 off it where the weight moves
 the scores. One number per block suffices: all coordinates are alike, and the mixed curvature of k and v is odd
 under the flip (v, y) -> -(v, y), hence of order D^(-1/2) only.
+
+Structured tokens are whitened, and the teacher's coordinates have the variances c_i, of mean one: then
+k_i^(t+1) = c_i B_i/(1 + c_i a), V^(t+1) = mean_i c_i/(1 + c_i a), and a is what brings both to the sphere.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from math import sqrt
 from typing import Protocol
 
 import numpy as np
+from scipy.optimize import brentq
 
 from replicode.codegen.threads import one_thread
 from replicode.theory.errors import InputError, Refusal
@@ -96,6 +100,7 @@ def message_passing(
     estimates, V = start.draw(rng, dataset), np.array([1.0 - start.q_k, 1.0 - start.q_v])
     gradients = [np.zeros((2, *batch.X.shape[:2])) for batch in dataset.batches]
     c = np.array([_moved_scores(dataset, evidence), 0.0])
+    variances = (None, None) if dataset.coordinates is None else dataset.coordinates.variances
     steps: list[Step] = []
     for t in range(iterations):
         pull, square, along_k = np.zeros_like(estimates), np.zeros(2), 0.0
@@ -109,8 +114,8 @@ def message_passing(
         B = pull + (square - c)[:, None] * estimates
         if not np.isfinite(B).all():
             raise Refusal(f"message passing left the finite numbers at iteration {t + 1}, where V = {V.tolist()}")
-        narrowed = np.array([_on_sphere(row) for row in B])
-        change = narrowed[:, None] * B - estimates
+        (k, V_k), (v, V_v) = (_on_sphere(row, c_i) for row, c_i in zip(B, variances))
+        change, narrowed = np.stack([k, v]) - estimates, np.array([V_k, V_v])
         change[1] -= _overshoot(change[1], estimates[0], square[1], along_k)
         steps.append(_step(dataset, estimates, V, float(np.sqrt((change**2).mean()))))
         estimates, V = estimates + change, narrowed
@@ -122,9 +127,24 @@ def _moved_scores(dataset: Dataset, evidence: Evidence) -> float:
     return sum(batch.y.size * evidence.excess(batch.X.shape[1]) for batch in dataset.batches) / dataset.dim
 
 
-def _on_sphere(B: Array) -> float:
-    """V of a vector on the sphere whose mean is V B: |V B|^2/D + V = 1."""
-    return 2.0 / (1.0 + sqrt(1.0 + 4.0 * float(B @ B) / B.size))
+def _on_sphere(B: Array, variances: Array | None) -> tuple[Array, float]:
+    """The mean of a vector on the sphere, and its variance V: |mean|^2/D + V = 1, where all are one mean = V B."""
+    if variances is None:
+        V = 2.0 / (1.0 + sqrt(1.0 + 4.0 * float(B @ B) / B.size))
+        return V * B, V
+
+    def posterior(strength: float) -> tuple[Array, float]:
+        left = variances / (1.0 + strength * variances)
+        return left * B, float(left.mean())
+
+    def beyond(strength: float) -> float:
+        mean, V = posterior(strength)
+        return float(mean @ mean) / B.size + V - 1.0
+
+    high = 1.0
+    while beyond(high) > 0.0:
+        high *= 2.0
+    return posterior(float(brentq(beyond, 0.0, high)))
 
 
 def _overshoot(change: Array, k: Array, curvature: float, along_k: float) -> Array:

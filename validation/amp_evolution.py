@@ -1,6 +1,6 @@
 """The state evolution of message passing, iteration by iteration, with errors: by quadrature and by sampling.
 
-q^(t+1) = qh/(1 + qh) for k and v, qh = alpha E |grad_w log Z|^2 at the overlaps q^t, and the test risk
+q^(t+1) is what the prior makes of qh = alpha E |grad_w log Z|^2 at the overlaps q^t, for k and v, and the test risk
 1 + noise^2 - q_v E[P_eps]. The two ways share nothing but the derived evidence: one averages with the nodes of the
 Bayes channel, the other over draws of the fields.
 """
@@ -8,7 +8,7 @@ Bayes channel, the other over draws of the fields.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from types import ModuleType
 
@@ -18,6 +18,7 @@ from replicode.codegen.loading import call
 from replicode.codegen.runtime.bayes_rates import BayesOverlaps, Evaluator
 from replicode.codegen.threads import one_thread
 from replicode.theory.errors import Refusal
+from replicode.theory.model import EIGENVALUE
 from replicode.validation.amp import Start
 from replicode.validation.amp_problem import Problem, drawn_scores
 from replicode.validation.bayes import bayes_module
@@ -58,7 +59,8 @@ def by_quadrature(of: Problem, start: Start, iterations: int = 10) -> Evolution:
 
 
 def _module(of: Problem) -> ModuleType:
-    return bayes_module(of.task, of.lengths, of.model)
+    model = of.model if of.spectrum is None else replace(of.model, covariance=EIGENVALUE)
+    return bayes_module(of.task, of.lengths, model)
 
 
 def _channel_rates(channel: Evaluator, q: Array, fineness: float) -> Array:
@@ -106,6 +108,6 @@ def _track(rates: Rates, of: Problem, start: Start, iterations: int) -> Array:
     for t in range(iterations + 1):
         *gains, location = rates(q)
         found[:, t] = *q, _module(of).risk_of_location(location, q[1], of.noise)
-        qh = of.alpha * np.array(gains)
-        q = qh / (1.0 + qh)
+        at = _module(of).overlaps_at(*(of.alpha * np.array(gains)).tolist(), of.spectrum)
+        q = np.array([at.q_k, at.q_v])
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from replicode.validation.learning import learning
 from replicode.validation.measure import Overlaps
 from replicode.validation.sampling import Array, Dataset, Sampler
 from replicode.validation.scores import Index, Scores, scores_of
+from replicode.validation.spectrum import Coordinates
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,7 @@ class Problem:
     scores: tuple[Scores, ...]
     evidence: Evidence
     model: Model = DEFAULT_MODEL
+    spectrum: Any = None
 
     def __post_init__(self) -> None:
         if not (isfinite(self.alpha) and self.alpha > 0):
@@ -39,7 +42,11 @@ class Problem:
     def draw(self, dim: int, rng: np.random.Generator) -> Dataset:
         """A data set of N = alpha D sequences, tokens in single precision."""
         samples = max(1, round(self.alpha * dim))
-        return Sampler(self.lengths, dim, samples, self.noise, self.scores, True, self.model).draw(rng)
+        coordinates = None if self.spectrum is None else Coordinates.of(self.spectrum).at(dim)
+        sampler = Sampler(
+            self.lengths, dim, samples, self.noise, self.scores, True, self.model, coordinates=coordinates
+        )
+        return sampler.draw(rng)
 
 
 def problem(
@@ -49,12 +56,13 @@ def problem(
     noise: float,
     alpha: float,
     model: Model = DEFAULT_MODEL,
+    spectrum: Any = None,
 ) -> Problem:
-    """The problem of a task at these numbers."""
+    """The problem of a task at these numbers; a `spectrum` of the run-time makes the tokens structured."""
     setting, sizes = task(setting), lengths(tokens)
     laws = tuple(scores_of(setting, nu, n) for n in sizes.tokens)
     evidence = evidence_of(setting, sizes, nu, noise, model)
-    return Problem(setting, sizes, nu, noise, alpha, laws, evidence, model)
+    return Problem(setting, sizes, nu, noise, alpha, laws, evidence, model, spectrum)
 
 
 def drawn_scores(law: Scores, tokens: int, count: int, rng: np.random.Generator) -> tuple[Array, Index]:

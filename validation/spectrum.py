@@ -58,6 +58,11 @@ class Coordinates:
         return np.repeat(np.sqrt(self.s), self.copies)
 
     @property
+    def variances(self) -> tuple[Array, Array]:
+        """The squares of both whitened teachers, of all coordinates."""
+        return np.repeat(self.c_k, self.copies), np.repeat(self.c_v, self.copies)
+
+    @property
     def weights(self) -> Array:
         """The weights of the penalty."""
         return np.repeat(self.p, self.copies)

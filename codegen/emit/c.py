@@ -14,7 +14,7 @@ import sympy as sp
 from sympy.printing.precedence import PRECEDENCE
 
 from replicode.codegen.ir import Kernel, LengthIR, ModuleIR, Moment, Output, StraightLine
-from replicode.codegen.lower.kernels import parameter_symbol
+from replicode.codegen.lower.kernels import FACTORED, parameter_symbol
 from replicode.codegen.printer import NumpyPrinter, identifier
 from replicode.codegen.unrolled import UNROLLED_TOKENS, row_symbol, unrolled
 from replicode.theory.errors import InputError
@@ -23,6 +23,7 @@ from replicode.theory.tokens import Definition, OuterProducts
 
 EXPANSION = "expansion"
 KERNELS = ("loss", "gradient", "hessian", EXPANSION, "curvatures")
+NODE_KERNELS = (FACTORED["hessian"],)  # those that only the loops of Newton's method call
 
 
 class CPrinter(NumpyPrinter):
@@ -75,13 +76,21 @@ def c_module(ir: ModuleIR) -> str:
     (length,) = ir.lengths
     kernels = {k.name: k for k in length.kernels}
     constants = {"TOKENS": length.tokens, "FIRST": length.first, "MOMENTS": len(ir.moments)}
+    known = [*KERNELS, *(name for name in FACTORED.values() if name in kernels and name in NODE_KERNELS)]
+    if FACTORED["hessian"] in known:
+        constants["RANK"] = len(_matrix(kernels[FACTORED["hessian"]]).outers)
     defines = "\n".join(f"#define {name} {value}" for name, value in constants.items())
-    nodes = [_node_function(length, kernels[name], ir.parameters) for name in KERNELS]
+    nodes = [_node_function(length, kernels[name], ir.parameters) for name in known]
     loops = [_array_function(kernels[name]) for name in KERNELS if name != EXPANSION]
     runtime = files("replicode.codegen.runtime").joinpath("fast.c").read_text(encoding="utf-8")
     head, _, tail = runtime.partition("/* kernels */\n")
     moments = [] if ir.constants["LOCATION"] != "gaussian" else ir.moments
     return "\n\n".join([defines, head.strip(), *nodes, *loops, _moments(moments), tail.strip()]) + "\n"
+
+
+def _matrix(kernel: Kernel) -> OuterProducts:
+    (found,) = [o.value for o in kernel.outputs if isinstance(o.value, OuterProducts)]
+    return found
 
 
 def _arguments(kernel: Kernel) -> list[str]:
@@ -161,6 +170,10 @@ def _loop(kernel: Kernel, statement: Definition, declared: str, printer: CPrinte
 
 def _looped_output(kernel: Kernel, output: Output, vectors: set[sp.Symbol], first: int) -> str:
     left, right = CPrinter(vectors, "l"), CPrinter(vectors, "m")
+    if isinstance(output.value, OuterProducts) and kernel.name in FACTORED.values():
+        rows = [output.value.diagonal, *(pair[side] for side in (0, 1) for pair in output.value.outers)]
+        entries = [f"out_{output.name}[{i}*TOKENS + l] = {left.doprint(row)};" for i, row in enumerate(rows)]
+        return f"for (int l = 0; l < TOKENS; l++) {{ {' '.join(entries)} }}"
     if isinstance(output.value, OuterProducts):
         terms = [f"({left.doprint(a)})*({right.doprint(b)})" for a, b in output.value.outers]
         diagonal = f"(l == m ? {left.doprint(output.value.diagonal)} : 0.0)"

@@ -37,7 +37,7 @@ from replicode.codegen.ir import (
     Vector,
 )
 from replicode.codegen.link import CHOICES, Definition, Linked, defined, linked, part
-from replicode.codegen.lower.kernels import parameter_symbol
+from replicode.codegen.lower.kernels import FACTORED, parameter_symbol
 from replicode.codegen.printer import numpy_source
 from replicode.codegen.unrolled import UNROLLED_TOKENS, flattened, row_symbol, unrolled
 from replicode.theory.tokens import Definition as Statement
@@ -155,12 +155,15 @@ def _length_functions(ir: ModuleIR, length: LengthIR) -> list[str]:
 
 def _kernels(lengths: Sequence[LengthIR]) -> str:
     """The table of all lengths with their shares."""
-    known = {k.name for k in lengths[0].kernels}
-    fields = ["row_sum", *(f for f in LENGTH_KERNELS if f in known)]
-    entries = [
-        f"    LengthKernels({n.tokens}, {n.share!r}, {', '.join(f + n.suffix for f in fields)})," for n in lengths
-    ]
+    entries = [f"    LengthKernels({n.tokens}, {n.share!r}, {', '.join(_table_fields(n))})," for n in lengths]
     return "\n".join(["KERNELS: tuple[LengthKernels, ...] = (", *(e for n in entries for e in _broken(n)), ")"])
+
+
+def _table_fields(length: LengthIR) -> list[str]:
+    """The functions of one length; those that not all lengths have are given by name."""
+    known = {k.name for k in length.kernels}
+    named = [f"{f}={f}{length.suffix}" for f in FACTORED.values() if f in known]
+    return [f + length.suffix for f in ("row_sum", *LENGTH_KERNELS) if f == "row_sum" or f in known] + named
 
 
 def _broken(entry: str) -> list[str]:
@@ -381,7 +384,8 @@ def _vector_body(kernel: Kernel, first: int, tokens: str) -> list[str]:
     body = [_statement(kernel, s, tokens) for s in kernel.statements]
     results = []
     for output in kernel.outputs:
-        lines, result = _output(kernel, output, tokens)
+        factored = kernel.name in FACTORED.values() and isinstance(output.value, OuterProducts)
+        lines, result = ([], _factors(kernel, output)) if factored else _output(kernel, output, tokens)
         body += lines
         results.append(result)
     if kernel.name == EXPANSION:
@@ -440,6 +444,13 @@ def _output(kernel: Kernel, output: Output, tokens: str) -> tuple[list[str], str
             f"{output.name}[index, index] += {numpy_source(output.value.diagonal)}",
         ]
     return lines, output.name
+
+
+def _factors(kernel: Kernel, output: Output) -> str:
+    """A matrix as its diagonal and both sides of its outer products."""
+    sides = ([_side(kernel, pair[i]) for pair in output.value.outers] for i in (0, 1))
+    rows = (f"({', '.join(side)}{',' if len(side) == 1 else ''})" for side in sides)
+    return f"({', '.join([_side(kernel, output.value.diagonal), *rows])})"
 
 
 def _side(kernel: Kernel, expr: sp.Expr) -> str:

@@ -12,10 +12,11 @@ from dataclasses import replace
 import sympy as sp
 
 from replicode.codegen.contract import declared
-from replicode.codegen.ir import Function, Level, Matrix, ModuleIR, Provenance, Returned, Vector
-from replicode.codegen.lower.stamp import VERSIONS, hashed
+from replicode.codegen.ir import Function, Level, Matrix, ModuleIR, Provenance, Returned, Unpacked, Vector
+from replicode.codegen.lower.stamp import VERSIONS, hashed, structure_of
 from replicode.theory.chain.bayes import bayes_equations
 from replicode.theory.derive.bayes import BayesSystem, entropy_of
+from replicode.theory.derive.bayes_prior import coordinate_terms, prior_function
 from replicode.theory.errors import InputError
 from replicode.theory.gaussian.sequence import SignedFunction
 from replicode.theory.lengths import Lengths
@@ -24,12 +25,22 @@ from replicode.theory.model import DEFAULT_MODEL, Model
 PUBLIC = ("METADATA", "Branch", "Solution", "branches", "free_entropy", "solve")
 LEVEL = Level(
     parts=(
-        *("kernel", "bayes_kernel", "nodes", "inputs", "wording", "bayes_rates", "bayes_label", "bayes_weight"),
-        *("bayes_own", "bayes_keys", "bayes_location", "bayes_coupled", "bayes_evolution", "bayes_solver"),
+        *("kernel", "bayes_kernel", "nodes", "inputs", "wording", "prior", "spectrum", "bayes_rates", "bayes_prior"),
+        *("bayes_label", "bayes_weight", "bayes_own", "bayes_keys", "bayes_location", "bayes_coupled"),
+        *("bayes_evolution", "bayes_solver", "spectrum_text"),
         *("options", "script"),
     ),
     public=PUBLIC,
-    entries=(*PUBLIC, "LENGTHS", "BayesOverlaps", "channel_at", "ArgumentError", "OutOfReach", "__main__"),
+    entries=(
+        *PUBLIC,
+        "LENGTHS",
+        "BayesOverlaps",
+        "channel_at",
+        "spectrum_of",
+        "ArgumentError",
+        "OutOfReach",
+        "__main__",
+    ),
     legend="""
 Legend. Blocks: k (scores) and v (values). q of a block is the overlap of the posterior mean with its teacher, V = 1 - q
 what is not known of it, qh the conjugate of q. Fields of a token: w_chi and w_z, what the posterior means say of its
@@ -41,6 +52,7 @@ the posterior of the location without a label, A = E P_eps. E is the average ove
     derived="What is derived of this task.",
 )
 _LOG_Z = sp.Symbol("log_Z", real=True)
+_PRIOR_SEAMS = ("overlaps", "entropy", "falls", "informed", "contraction")
 
 
 def lower_bayes(system: BayesSystem, coupled: bool | None = None) -> ModuleIR:
@@ -80,23 +92,53 @@ def _declared_names(returned: Returned, model: Model) -> Returned:
 
 
 def _scalar_functions(system: BayesSystem) -> tuple[Function, ...]:
-    """The label's law, the update, the free entropy and the risk."""
-    label, revealed = system.label, system.revealed
-    entropy = system.free_entropy.xreplace({entropy_of(system.model): _LOG_Z})
-    blocks = system.model.scores, system.model.values
-    both = tuple(e for b in blocks for e in (system.update[b.q], system.unknown[b.V]))
+    """The label's law, the prior, the free entropy and the risk."""
+    label = system.label
     return (
         _function("label_log_density", label.log_density, "d"),
         _function("label_slope", label.slope, "d"),
         _function("label_variance", system.in_unknowns(label.variance)),
         _function("label_total", label.total),
-        _function("bayes_update", both),
-        _function("free_entropy_value", system.in_unknowns(entropy)),
+        *(_spectral_prior(system) if system.model.structured else _closed_prior(system)),
         _function("risk_of_location", system.risk),
         _function("noise_risk", system.model.noise_risk()),
-        _function("revealed_V_v", revealed.V_v),
-        _function("revealed_contraction", revealed.contraction),
+        _revealed(system),
+        _function("revealed_contraction", system.revealed.contraction),
     )
+
+
+def _closed_prior(system: BayesSystem) -> tuple[Function, ...]:
+    """The update and the free entropy."""
+    blocks = system.model.scores, system.model.values
+    both = tuple(e for b in blocks for e in (system.update[b.q], system.unknown[b.V]))
+    return (
+        _function("bayes_update", both),
+        _function("free_entropy_value", _entropy(system)),
+    )
+
+
+def _spectral_prior(system: BayesSystem) -> tuple[Function, ...]:
+    """What a coordinate adds to the means, and the free entropy in psi."""
+    blocks = system.model.scores, system.model.values
+    psi = {prior_function(b): sp.Symbol(f"psi_{b.role}", real=True) for b in blocks}
+    value = _entropy(system).xreplace(psi)
+    names = (Unpacked("priors", tuple(psi.values())),)
+    return (
+        _function("coordinate_prior_terms", coordinate_terms(system.model)),
+        Function(declared("free_entropy_value", "priors"), names, (), value),
+    )
+
+
+def _revealed(system: BayesSystem) -> Function:
+    """The fixed point with every location revealed, or the conjugate there."""
+    found = system.revealed
+    if found.V_v is None:
+        return _function("revealed_strength", system.in_unknowns(found.strength))
+    return _function("revealed_V_v", found.V_v)
+
+
+def _entropy(system: BayesSystem) -> sp.Expr:
+    return system.in_unknowns(system.free_entropy.xreplace({entropy_of(system.model): _LOG_Z}))
 
 
 def _own_functions(system: BayesSystem) -> tuple[Function, ...]:
@@ -137,12 +179,17 @@ def _coupled_functions(system: BayesSystem) -> tuple[Function, ...]:
 
 
 def _choices(system: BayesSystem, over_all: bool) -> dict[str, str]:
-    """The channel, and within it the weight or the tables."""
+    """The channel, within it the weight or the tables, and the prior."""
+    prior = {"add_options": "no_options"}
+    if system.model.structured:
+        prior = {"add_options": "structured_options", "read_options": "with_spectrum"}
+        prior |= {"spectrum_of": "spectral_spectrum_of"}
+        prior |= {f"{name}_at": f"spectral_{name}" for name in _PRIOR_SEAMS}
     if over_all:
         tables = "soft_tables" if system.hard is None else "limited_tables"
-        return {"channel_at": "CoupledChannel", "one_token_tables": tables, "add_options": "no_options"}
+        return {"channel_at": "CoupledChannel", "one_token_tables": tables, **prior}
     weight = "ClosedWeight" if _closed(system) else "PanelWeight"
-    return {"channel_at": "OwnChannel", "weight_at": weight, "add_options": "no_options"}
+    return {"channel_at": "OwnChannel", "weight_at": weight, **prior}
 
 
 def _constants(system: BayesSystem, lengths: Lengths, signature: str) -> dict[str, object]:
@@ -153,7 +200,7 @@ def _constants(system: BayesSystem, lengths: Lengths, signature: str) -> dict[st
         "tokens": lengths.fixed or str(lengths),
         "signature": signature,
         "versions": VERSIONS,
-        "options": {"label": str(system.model.label)},
+        "options": {"label": str(system.model.label), **structure_of(system.model)},
     }
     return {
         "METADATA": metadata,

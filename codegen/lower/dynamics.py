@@ -6,6 +6,8 @@ runtime/dynamics_nodes.py). Update: the rates of the overlaps (runtime/dynamics_
 
 from __future__ import annotations
 
+import sympy as sp
+
 from replicode.codegen.contract import declared
 from replicode.codegen.ir import (
     Function,
@@ -20,9 +22,9 @@ from replicode.codegen.ir import (
     Unpacked,
     Vector,
 )
-from replicode.codegen.lower.equations import location_functions
+from replicode.codegen.lower.equations import label_functions, location_functions
 from replicode.codegen.lower.kernels import kernel_of, pullback_derivatives, stable_form
-from replicode.codegen.lower.module import places
+from replicode.codegen.lower.module import label_constants, places
 from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
 from replicode.theory.derive.dynamics import (
     DynamicsSystem,
@@ -32,6 +34,9 @@ from replicode.theory.derive.dynamics import (
     spreads_of,
     students,
 )
+from replicode.theory.derive.gains import GAINS
+from replicode.theory.derive.label import label_kinks, own_noise
+from replicode.theory.derive.pieces import loss_kinks
 from replicode.theory.errors import InputError
 from replicode.theory.language.nodes import X
 from replicode.theory.lengths import Lengths
@@ -44,7 +49,7 @@ PUBLIC = (
 LEVEL = Level(
     parts=(
         *("kernel", "dynamics_kernel", "nodes", "linear", "inputs", "wording", "dynamics_nodes", "dynamics_averages"),
-        *("dynamics_flow", "dynamics_solver", "dynamics_points", "options", "script"),
+        *("dynamics_gains", "dynamics_flow", "dynamics_solver", "dynamics_points", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "SEQUENCES", "PARAMETERS", "ArgumentError", "OutOfReach", "Motion", "Descent", "__main__"),
@@ -74,7 +79,7 @@ def lower_dynamics(system: DynamicsSystem) -> ModuleIR:
         constants=_constants(system, signature),
         lengths=lengths,
         moments=(),
-        functions=(*location_functions(system.location), *_functions(system)),
+        functions=(*location_functions(system.location), *_averages(system), *_functions(system)),
         choices=_choices(system, lengths),
     )
 
@@ -105,8 +110,33 @@ def attention_kernel(system: DynamicsSystem, tokens: int) -> Kernel:
     return kernel_of(stable, "attention", declared("attention").doc, (X,), (), definitions, outputs)
 
 
+def _averages(system: DynamicsSystem) -> tuple[Function, ...]:
+    """Averages given the scores: by Isserlis' theorem, or of what any gain needs."""
+    model = system.model
+    if system.polynomial:
+        return (
+            Function(declared("label_weights"), (), (), label_weights(model)),
+            Function(declared("pull_given"), (), (), system.pull),
+            Function(declared("spread_given"), (), (), system.spread),
+            Function(declared("risk_given"), (), (), system.risk),
+            Function(declared("loss_given"), (), (), system.mean_loss),
+        )
+    lines = label_functions(system.label, model.values.teacher)
+    if not system.label.weighted:
+        (own, noise) = label_weights(model)
+        lines = [Function(declared("label_lines"), (), (), Matrix(((own, sp.S.Zero, noise, sp.S.One),)))]
+    terms, (added, joined) = (model.loss, system.gain, model.risk), own_noise(system.label, model)
+    return (
+        *lines,
+        Function(declared("loss_at"), (), (), terms, shaped_like="f"),
+        Function(declared("absorbed_noise"), (), (), added),
+        Function(declared("joined_noise"), (), (), joined),
+        Function(declared("gained_product"), (Unpacked("gains", tuple(GAINS)),), (), system.pull),
+    )
+
+
 def _functions(system: DynamicsSystem) -> tuple[Function, ...]:
-    """Laws given the scores, averages given the scores, and the rates."""
+    """Laws given the scores, and the rates."""
     overlaps = Unpacked("overlaps", system.overlaps)
     pulls, spreads = (tuple(found(system.model)) for found in (pulls_of, spreads_of))
     named = (overlaps, Unpacked("pulls", pulls), Unpacked("spreads", spreads))
@@ -116,10 +146,6 @@ def _functions(system: DynamicsSystem) -> tuple[Function, ...]:
     return (
         _given("hidden_given", system.hidden, overlaps),
         _given("idle_given", system.idle, overlaps),
-        Function(declared("label_weights"), (), (), label_weights(system.model)),
-        Function(declared("pull_given"), (), (), system.pull),
-        Function(declared("spread_given"), (), (), system.spread),
-        Function(declared("risk_given"), (), (), system.risk),
         Function(declared("overlap_rates"), named, (), rates),
         Function(declared("spherical_rates"), named, (), spherical),
         Function(declared("mobility"), (overlaps,), (), Matrix(rows, tuple(o.name for o in system.overlaps))),
@@ -138,7 +164,29 @@ def _choices(system: DynamicsSystem, lengths: tuple[LengthIR, ...]) -> dict[str,
     kind = system.location.kind
     nodes = f"{kind}_nodes" if kind in ("gaussian", "own") else "coupled_nodes"
     entries = [f"SequenceKernel({n.tokens}, {n.share!r}, attention{n.suffix})" for n in lengths]
-    return {"SEQUENCES": f"({', '.join(entries)},)", "score_nodes": nodes, "add_options": "descent_options"}
+    shared = {"SEQUENCES": f"({', '.join(entries)},)", "score_nodes": nodes, "add_options": "descent_options"}
+    return shared if system.polynomial else shared | _gain_choices(system)
+
+
+def _gain_choices(system: DynamicsSystem) -> dict[str, str]:
+    """How G is averaged over the output and the label's source, and where a start of least loss is looked for."""
+    kind = system.label.kind
+    few = system.label.values is not None
+    on_lines = kind in ("field", "lines") and system.model.translated
+    return {
+        "averages_of_length": "gained_averages",
+        "branch_gains": "side_gains" if few else "line_gains" if on_lines else "plane_gains",
+        "label_sources": "plain_sources" if kind in ("chances", "sampled") else "source_lines",
+        "chances_of": "averaged_chances" if kind == "chances" else "sided_chances",
+        "labels_at": "sampled_labels" if kind == "sampled" else "lined_labels",
+        "best_value": "searched_value",
+    }
+
+
+def _normals(system: DynamicsSystem) -> int:
+    """How many normals beside the scores need nodes: one of y - f, or of f beside a threshold, else two."""
+    on_lines = system.label.kind in ("field", "lines") and system.model.translated
+    return 1 if on_lines or system.label.kind == "threshold" else 2
 
 
 def _constants(system: DynamicsSystem, signature: str) -> dict[str, object]:
@@ -147,9 +195,25 @@ def _constants(system: DynamicsSystem, signature: str) -> dict[str, object]:
         "LOCATION": system.location.kind,
         "INTEGRAND_DEGREE": system.integrand_degree or 0,
         "SMOOTH": bool(system.properties.smooth),
+        **_loss_constants(system),
         "HARD_LIMIT": system.location.hard,
         "ORDER_NAMES": places(system.model)["ORDER_NAMES"],
         "OVERLAP_NAMES": _OVERLAP_NAMES,
+    }
+
+
+def _loss_constants(system: DynamicsSystem) -> dict[str, object]:
+    """What is known of a loss that is no square, and of a label that is no field."""
+    if system.polynomial:
+        return {}
+    label, model = system.label, system.model
+    return {
+        **label_constants(label),
+        "POLYNOMIAL": False,
+        "TRANSLATED": model.translated,
+        "LOSS_KINKS": tuple(float(k) for k in loss_kinks(model)),
+        "LABEL_KINKS": tuple(map(float, label_kinks(label, model))),
+        "LABEL_PLANE": _normals(system),
     }
 
 

@@ -25,9 +25,8 @@ from replicode.codegen.ir import (
 )
 from replicode.codegen.lower.kernels import parameter_symbol
 from replicode.codegen.lower.stamp import ActivationSystem
-from replicode.theory.derive.channel import OUTPUT
 from replicode.theory.derive.curvature import Curvature, second_rate_symbol
-from replicode.theory.derive.label import line
+from replicode.theory.derive.label import LabelLaw, line
 from replicode.theory.derive.location import Location
 from replicode.theory.derive.population import (
     BIAS_IDLE,
@@ -47,7 +46,7 @@ from replicode.theory.derive.spectrum import coordinate_terms, penalised_norms, 
 from replicode.theory.derive.stability import responses_of, stability_matrix
 from replicode.theory.gaussian.laws import FieldLaw
 from replicode.theory.language.nodes import L, X, sigmoid, softplus
-from replicode.theory.model import CHI_STAR, LABEL_NOISE, F, Model, TokenFields, Y
+from replicode.theory.model import CHI_STAR, LABEL_NOISE, Model, TokenFields, Y
 from replicode.theory.properties.kinks import kink_points
 
 FIELDS = {"score": "w_chi", "value": "w_z"}
@@ -325,9 +324,8 @@ def stability_function(model: Model) -> Function:
     return _of_prior(model, function)[0]
 
 
-def label_functions(system: SaddleSystem) -> list[Function]:
+def label_functions(told: LabelLaw, star: sp.Symbol) -> list[Function]:
     """The law of a label that is no Gaussian field, branch by branch."""
-    told, star = system.label, system.model.values.teacher
     taken = told.branches[:1] if told.mirrored else told.branches
     named = {star: X, LABEL_NOISE: sp.Symbol("xi", real=True)}
     if told.kind == "threshold":
@@ -361,10 +359,9 @@ def loss_functions(system: SaddleSystem) -> list[Function]:
     """The loss itself, with two derivatives in the output where that is searched for."""
     if not tested(system):
         return []
-    loss = system.model.loss
-    smooth = bool(system.values.steps) and system.values.steps[0][0] == OUTPUT
-    bends = tuple(sp.diff(loss, F, k) for k in (1, 2)) if smooth else (sp.S.Zero, sp.S.Zero)
-    return [Function(declared("loss_terms"), (), (), (loss, *bends), shaped_like="f")]
+    value = Function(declared("loss_value"), (), (), system.model.loss, shaped_like="f")
+    slopes = system.values.searched
+    return [value, *([Function(declared("loss_slopes"), (), (), slopes, shaped_like="f")] if slopes else [])]
 
 
 def exact_risk(system: SaddleSystem) -> bool:

@@ -7,7 +7,7 @@ scheduled just before their first use.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy as sp
 
@@ -22,6 +22,8 @@ from replicode.theory.model import Y
 from replicode.theory.properties.kinks import piecewise
 from replicode.theory.tokens import Definition, StagedDerivatives, staged_derivatives
 
+MANY_TOKENS = 16  # from which on outer products were measured to be cheaper than whole matrices
+FACTORED = {"hessian": "hessian_factors", "curvatures": "curvature_factors"}
 Named = list[tuple[sp.Symbol, sp.Expr]]
 
 
@@ -108,7 +110,16 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
             ],
         ),
     ]
-    return KernelIR(system.activation.parameters, tuple(kernels))
+    return KernelIR(system.activation.parameters, (*kernels, *(_factored(k) for k in kernels if _many(k, tokens))))
+
+
+def _many(kernel: Kernel, tokens: int) -> bool:
+    """Whether the matrices of a kernel are also handed out as outer products: these are cheaper for many tokens."""
+    return kernel.name in FACTORED and tokens >= MANY_TOKENS
+
+
+def _factored(kernel: Kernel) -> Kernel:
+    return replace(kernel, name=FACTORED[kernel.name], doc=f"{kernel.doc}, as diagonals plus outer products")
 
 
 def value_definitions(system: SaddleSystem) -> tuple[Definition, ...]:

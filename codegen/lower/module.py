@@ -20,18 +20,35 @@ from replicode.theory.lengths import Lengths
 from replicode.theory.model import Model
 
 EXPANSION = "expansion"
-PRIOR_SEAMS = ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")
+STRUCTURED = {
+    **{name: f"spectral_{name}" for name in ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")},
+    **{"add_options": "structured_trained_options", "read_options": "with_spectrum"},
+}
 PUBLIC = (
     *("METADATA", "Solution", "free_coordinates", "free_energy", "jacobian", "linearised_map", "population_risk"),
     *("residual", "risk_of_overlaps", "solve"),
 )
 LEVEL = Level(
     parts=(
-        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label", "loss", "fields"),
+        *(
+            "kernel",
+            "lengths",
+            "nodes",
+            "linear",
+            "lowrank",
+            "places",
+            "inputs",
+            "wording",
+            "location",
+            "label",
+            "loss",
+            "fields",
+        ),
         *(
             "prox",
             "prior",
             "channel",
+            "aligned",
             "proxfree",
             "rows",
             "onsets",
@@ -46,7 +63,7 @@ LEVEL = Level(
             "hessian",
         ),
         *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "searching", "following", "solver", "energy"),
-        *("kinks", "values", "tested", "options", "script"),
+        *("kinks", "values", "tested", "spectrum_text", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -87,7 +104,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
         moments=tuple(moments.moments.values()),
         functions=(
             *equations.location_functions(system.location),
-            *equations.label_functions(system),
+            *equations.label_functions(system.label, system.model.values.teacher),
             *equations.loss_functions(system),
             *equations.laws(system),
             equations.channel_rates(system),
@@ -197,7 +214,7 @@ def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         "mixed_ladder": "mixture_ladder" if several else "alone",
         "parts_of": "mixture_parts" if several else "one_part",
         **_label_choices(system),
-        **({name: f"spectral_{name}" for name in PRIOR_SEAMS} if system.model.structured else {}),
+        **(STRUCTURED if system.model.structured else {}),
         **({} if equations.differentiable(system) else {"slopes_of": "no_slopes"}),
         **({} if system.values.convex else {"interval": "scanned_interval"}),
     }

@@ -21,7 +21,7 @@ from replicode.theory.derive.rsb import TILTED_ENVELOPE, StepBlock, StepSystem, 
 PUBLIC = ("METADATA", "Solution", "free_energy", "population_risk", "residual", "solve", "states")
 LEVEL = Level(
     parts=(
-        *("kernel", "rsb_kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location"),
+        *("kernel", "rsb_kernel", "lengths", "nodes", "linear", "lowrank", "places", "inputs", "wording", "location"),
         *("label", "loss", "fields", "prox", "channel", "population", "kinks", "rsb_grid", "rsb_table", "rsb_channel"),
         *("rsb_evolution", "rsb_solver", "rsb_states", "options", "script"),
     ),

@@ -69,7 +69,7 @@ def constants_of(system: ActivationSystem, level: str, signature: str) -> dict[s
         "parameters": list(act.parameters),
         "signature": signature,
         "versions": VERSIONS,
-        "options": {"loss": str(model.loss), "penalty": str(model.penalty), **_structure(model)},
+        "options": {"loss": str(model.loss), "penalty": str(model.penalty), **structure_of(model)},
     }
     return {
         "METADATA": metadata,
@@ -80,7 +80,7 @@ def constants_of(system: ActivationSystem, level: str, signature: str) -> dict[s
     }
 
 
-def _structure(model: Model) -> dict[str, str]:
+def structure_of(model: Model) -> dict[str, str]:
     """What the options say of the tokens where they are not isotropic."""
     return {"covariance": str(model.covariance), "spectrum": "an argument of solve"} if model.structured else {}
 

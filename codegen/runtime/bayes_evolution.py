@@ -8,26 +8,21 @@ until two levels agree to the tolerance.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.bayes_kernel import (
-    bayes_update,
-    free_entropy_value,
-    revealed_contraction,
-    revealed_V_v,
-    risk_of_location,
-)
+from replicode.codegen.runtime.bayes_kernel import risk_of_location
 from replicode.codegen.runtime.bayes_own import OwnChannel
+from replicode.codegen.runtime.bayes_prior import contraction_at, entropy_at, falls_at, informed_at, overlaps_at
 from replicode.codegen.runtime.bayes_rates import KEY_QUANTILE, BayesOverlaps, Evaluator, Rates, TooFine
 from replicode.codegen.runtime.inputs import check_number, check_physics
 from replicode.codegen.runtime.kernel import Array
+from replicode.codegen.runtime.prior import Spectrum, spectrum_of
 
 COARSE, FINE = 0.6, 1.2
 LEVELS = (COARSE, 0.75, 0.95, FINE, 1.5)
 NOTHING_KNOWN = 1e-6
-SMALLEST_V = (1e-6, 1e-14)  # of V_v at an informed start, without noise and with it
 RECOVERED = 1e-6
 NOTHING = 1e-26
 SAME = 1e-4
@@ -64,9 +59,9 @@ class Branch(NamedTuple):
     recovered: bool
 
 
-def recovers(alpha: float, noise: float) -> bool:
+def recovers(alpha: float, noise: float, spectrum: Spectrum | None = None) -> bool:
     """Whether v* is found exactly from a start close enough to it."""
-    return noise == 0.0 and revealed_contraction(alpha) < 1.0
+    return noise == 0.0 and contraction_at(alpha, spectrum) < 1.0
 
 
 class Search(NamedTuple):
@@ -76,15 +71,13 @@ class Search(NamedTuple):
     alpha: float
     noise: float
     recovered: bool = False
+    spectrum: Spectrum | None = None
 
     def overlaps(self, known: Array) -> BayesOverlaps:
         """q and V of both blocks from log(1 + qh)."""
         qh = [float(s) for s in np.expm1(known)]
-        return (
-            BayesOverlaps(*bayes_update(qh[0], 0.0)[:2], 1.0, 0.0)
-            if self.recovered
-            else BayesOverlaps(*bayes_update(*qh))
-        )
+        at = overlaps_at(qh[0], 0.0 if self.recovered else qh[1], self.spectrum)
+        return at._replace(q_v=1.0, V_v=0.0) if self.recovered else at
 
     def averages(self, known: Array, fineness: float) -> Rates:
         """All averages, or those without a label once v is recovered."""
@@ -105,7 +98,7 @@ class Search(NamedTuple):
         if self.recovered:
             return np.inf
         conjugates = self.alpha * rates.k, self.alpha * rates.v
-        return float(free_entropy_value(self.alpha, at.V_k, at.V_v, *conjugates, rates.entropy))
+        return entropy_at(self.alpha, at, *conjugates, rates.entropy, self.spectrum)
 
     def risk(self, known: Array, rates: Rates) -> float:
         """The test risk; quadrature may take E P_eps above 1, and the risk below what it can be."""
@@ -116,24 +109,23 @@ class Search(NamedTuple):
         return float(risk_of_location(1.0, self.overlaps(known).q_v, self.noise))
 
 
-def branches(alpha: float, nu: float, noise: float, tol: float) -> tuple[Branch, ...]:
+def branches(alpha: float, nu: float, noise: float, tol: float, spectrum: Any = None) -> tuple[Branch, ...]:
     """The fixed points from an informed and an uninformed start; one suffices where both lead to the same.
 
     The informed start is the fixed point with every location revealed, above which there is none.
     """
     check_physics(alpha, nu, noise)
     check_number("tol", tol, "a finite number above 0", tol > 0)
-    search = Search(channel_at(nu, noise), alpha, noise)
+    search = Search(channel_at(nu, noise), alpha, noise, spectrum=spectrum_of(spectrum))
     known = search._replace(recovered=True)
     low = _iterated(search, np.full(2, NOTHING_KNOWN))
     revealed = _iterated(known, np.ones(1))
     if low.recovered:
         return (_finished(known, "uninformed", revealed, tol),)
     uninformed = _finished(search, "uninformed", low, tol)
-    if recovers(alpha, noise):
+    if recovers(alpha, noise, search.spectrum):
         return (_finished(known, "informed", revealed, tol), uninformed)
-    V_v = max(revealed_V_v(alpha, noise), SMALLEST_V[noise > 0.0])
-    high = _iterated(search, np.array([revealed.known[0], -np.log(V_v)]))
+    high = _iterated(search, np.array([revealed.known[0], informed_at(alpha, noise, search.spectrum)]))
     if np.abs(high.known - low.known).max() < SAME:
         return (uninformed,)
     return (_finished(search, "informed", high, tol), uninformed)
@@ -183,7 +175,7 @@ def _iterated(search: Search, known: Array) -> _Rest:
 
 def _escapes(search: Search, known: Array, image: Array) -> bool:
     """V_v -> 0: it is small already, falls, and falls faster the smaller it is."""
-    if search.recovered or not recovers(search.alpha, search.noise):
+    if search.recovered or not recovers(search.alpha, search.noise, search.spectrum):
         return False
     before, after = (search.overlaps(x).V_v for x in (known, image))
     return after < min(before, RECOVERED)
@@ -277,7 +269,7 @@ def _scatter(search: Search, level: _Level, inverse: Array) -> float:
     if not noise.any():
         return 0.0
     at = search.overlaps(level.known)
-    rest = np.array([at.V_k, at.V_v])[: level.known.size]
+    rest, falls = falls_at(level.known, at, search.spectrum)
     shift = np.abs(inverse) @ (search.alpha * rest * (noise[4:] if search.recovered else noise[:2]))
-    moved = float(shift @ rest)
+    moved = float(shift @ falls)
     return KEY_QUANTILE * (2.0 * moved + float(noise[3]))

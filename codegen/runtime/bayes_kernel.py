@@ -40,7 +40,14 @@ def bayes_update(qh_k: float, qh_v: float) -> tuple[float, float, float, float]:
     return 0.0, 1.0, 0.0, 1.0
 
 
-def free_entropy_value(alpha: float, V_k: float, V_v: float, qh_k: float, qh_v: float, log_Z: float) -> float:
+def coordinate_prior_terms(qh_k: float, c_i: Array) -> tuple[Array, ...]:
+    """What every coordinate of a structured teacher adds to psi, to q, to V and to the slope of V in qh."""
+    return c_i, c_i, c_i, c_i
+
+
+def free_entropy_value(
+    alpha: float, V_k: float, V_v: float, qh_k: float, qh_v: float, log_Z: float, *priors: Array
+) -> float:
     """The free entropy, given E[log Z]."""
     return 0.0
 
@@ -53,6 +60,11 @@ def risk_of_location(A: float, q_v: float, noise: float) -> float:
 def revealed_V_v(alpha: float, noise: float) -> float:
     """The fixed point V_v with every location revealed."""
     return 1.0
+
+
+def revealed_strength(alpha: float, V_v: float, noise: float) -> float:
+    """qh_v with every location revealed."""
+    return 0.0
 
 
 def revealed_contraction(alpha: float) -> float:

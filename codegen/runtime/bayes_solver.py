@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replicode.codegen.runtime.bayes_evolution import FINE, Branch, branches, channel_at
-from replicode.codegen.runtime.bayes_kernel import free_entropy_value
+from replicode.codegen.runtime.bayes_prior import entropy_at
 from replicode.codegen.runtime.bayes_rates import BayesOverlaps
 from replicode.codegen.runtime.inputs import check_number, check_physics, unknowns
 from replicode.codegen.runtime.kernel import noise_risk
+from replicode.codegen.runtime.prior import spectrum_of
 from replicode.codegen.runtime.wording import told_apart
 
 AIMED_AT = 1e-8  # where no error is asked for
@@ -37,14 +38,15 @@ class Solution(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def solve(alpha: float, nu: float, noise: float = 0.0, *, tol: float | None = 1e-10) -> Solution:
+def solve(alpha: float, nu: float, noise: float = 0.0, *, tol: float | None = 1e-10, spectrum: Any = None) -> Solution:
     """The branch of the largest free entropy; `tol` is the absolute error asked for on test_risk.
 
-    With `tol` None eight digits are aimed at, and three will do. A hard phase is where an informed and an uninformed
+    With `tol` None eight digits are aimed at, and three will do. A `spectrum` has the eigenvalues of structured tokens,
+    and the teachers' weights, which the estimator knows. A hard phase is where an informed and an uninformed
     start end apart and the informed one has the larger free entropy: no known fast algorithm then reaches this risk.
     """
     aim, worst = (AIMED_AT, GOOD_ENOUGH) if tol is None else (tol, tol)
-    found = branches(alpha, nu, noise, aim)
+    found = branches(alpha, nu, noise, aim, spectrum)
     best = equilibrium(found)
     return Solution(
         test_risk=best.test_risk,
@@ -93,6 +95,7 @@ def free_entropy(
     alpha: float,
     nu: float,
     noise: float = 0.0,
+    spectrum: Any = None,
 ) -> float:
     """Phi at q_k, q_v and qh_k, qh_v; it is stationary in all four at a fixed point."""
     check_physics(alpha, nu, noise)
@@ -102,5 +105,6 @@ def free_entropy(
         check_number(name, q, "a number above 0 and below 1", 0.0 < q < 1.0)
     for name, value in zip(OVERLAP_CONJUGATES, qh, strict=True):
         check_number(name, float(value), "a finite number of at least 0", bool(np.isfinite(value)) and value >= 0.0)
-    found = channel_at(nu, noise).rates(BayesOverlaps(q_k, 1.0 - q_k, q_v, 1.0 - q_v), FINE)
-    return float(free_entropy_value(alpha, 1.0 - q_k, 1.0 - q_v, float(qh[0]), float(qh[1]), found.entropy))
+    at = BayesOverlaps(q_k, 1.0 - q_k, q_v, 1.0 - q_v)
+    found = channel_at(nu, noise).rates(at, FINE)
+    return entropy_at(alpha, at, float(qh[0]), float(qh[1]), found.entropy, spectrum_of(spectrum))

@@ -25,6 +25,7 @@ from replicode.codegen.runtime.label import branched, label_of
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored, weighted_sum
 from replicode.codegen.runtime.location import location_dimensions, location_of
+from replicode.codegen.runtime.lowrank import LowRank, Woodbury
 from replicode.codegen.runtime.nodes import lattice, level_count
 from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.prox import block_size, global_prox, prox
@@ -150,6 +151,8 @@ def _response_integrands(order: Array, setting: Setting, at: Fields, chi: Array)
 
     With A = (I + V_k H)^-1: kk = H A, kv = A C, vv = E - V_k C^T A C.
     """
+    if setting.kernel.curvature_factors is not None:
+        return _low_rank_responses(order, setting, at, chi)
     h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[V_V], setting.params)
     lower, pivots = factor(add_identity(order[V_K] * h))
     score = solve_factored(lower, pivots, h)
@@ -157,6 +160,22 @@ def _response_integrands(order: Array, setting: Setting, at: Fields, chi: Array)
     value = e - order[V_K] * np.einsum("lin,ljn->ijn", c, mixed)
     squares = [(block * block).sum(axis=(0, 1)) for block in (score, mixed, value)]
     return np.stack([*squares, np.einsum("iin->n", score)])
+
+
+def _low_rank_responses(order: Array, setting: Setting, at: Fields, chi: Array) -> Array:
+    """The same of many tokens; the few samples whose inverse is not safe that way are left to the whole matrices."""
+    assert setting.kernel.curvature_factors is not None
+    parts = setting.kernel.curvature_factors(chi, at.w_z, at.y, order[V_V], setting.params)
+    h, c, e = (LowRank.of(part, at.y.size) for part in parts)
+    inverse, least = Woodbury.of(h, float(order[V_K]))
+    mixed = inverse.times(c)
+    value = e.plus(c.transposed().times(mixed), -order[V_K])
+    score = h.times(inverse)
+    found = np.stack([score.squares(), mixed.squares(), value.squares(), score.trace()])
+    if (doubtful := np.flatnonzero(~(least > 0.0))).size:
+        whole = setting._replace(kernel=setting.kernel._replace(curvature_factors=None))
+        found[:, doubtful] = _response_integrands(order, whole, at.at(doubtful), chi[:, doubtful])
+    return found
 
 
 def _blocks(count: int, setting: Setting) -> Iterator[slice]:
@@ -171,11 +190,19 @@ class NodeChannel(Channel, ABC):
     name = "prox"
 
     def __init__(self, nodes: tuple[Array, Array], setting: Setting) -> None:
-        self.zeta, self.weights = branched(nodes, sum(dimensions(setting)))
         self.setting = setting
+        self.zeta, self.weights = branched(nodes, sum(self._dimensions()))
         self.chi: Array | None = None
         self.failed = 0
         self.jumped = 0
+
+    def _dimensions(self) -> tuple[int, int]:
+        """Number of normals of the scores, and of the values with the label."""
+        return dimensions(self.setting)
+
+    def _law(self, order: Array) -> FieldFactor:
+        """The fields as functions of the nodes."""
+        return field_factor(order, self.setting)
 
     @property
     def work(self) -> float:
@@ -196,7 +223,7 @@ class NodeChannel(Channel, ABC):
 
     def prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
         """The fields at all nodes, and their prox."""
-        at = fields(field_factor(order, self.setting), self.zeta)
+        at = fields(self._law(order), self.zeta)
         self.chi = self._prox(at, (float(order[V_K]), float(order[V_V])), search)
         return at, self.chi
 
@@ -215,7 +242,7 @@ class NodeChannel(Channel, ABC):
         """Blocks with their weights, those of location and label included, and the slopes of their logarithms."""
         location, label = location_of(order, self.setting), label_of(order, self.setting)
         first = self.zeta.shape[0] - location_dimensions(self.setting)
-        own = slice(dimensions(self.setting)[0] + self.setting.tokens, first)
+        own = slice(self._dimensions()[0] + self.setting.tokens, first)
         for b in _blocks(self.weights.size, self.setting):
             weights = self.weights[b]
             slopes: tuple[Array, ...] = ()

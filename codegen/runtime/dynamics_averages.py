@@ -13,6 +13,7 @@ import numpy as np
 
 from replicode.codegen.runtime.dynamics_kernel import (
     FIELDS,
+    OVERLAP_NAMES,
     SCORE,
     SEQUENCES,
     VALUE,
@@ -21,6 +22,7 @@ from replicode.codegen.runtime.dynamics_kernel import (
     hidden_given,
     idle_given,
     label_weights,
+    loss_given,
     pull_given,
     risk_given,
     spread_given,
@@ -33,7 +35,8 @@ LEAST_NODES = {0: 1, 1: 60, 2: 250, 3: 1500, 4: 6000}
 MANY = 2**13
 BLOCK = 8192
 LEAST_NORM = 1e-12
-PULLS, TOTAL = 8, 12
+FAR_VALUE = 20.0
+PULLS, SPREADS, TOTAL = 8, 3, 13
 
 
 class World(NamedTuple):
@@ -69,10 +72,13 @@ class Given(NamedTuple):
         return np.concatenate([hidden, idle], axis=1)
 
 
+SCORE_M, SCORE_Q = OVERLAP_NAMES.index("m_k"), OVERLAP_NAMES.index("q_k")
+
+
 def within(overlaps: Array) -> Array:
     """The overlaps with a squared norm of k that is positive, and no less than its overlap with the teacher allows."""
     kept = np.array(overlaps, dtype=float)
-    kept[1] = max(kept[1], kept[0] ** 2 * (1.0 + 1e-14), LEAST_NORM)
+    kept[SCORE_Q] = max(kept[SCORE_Q], kept[SCORE_M] ** 2 * (1.0 + 1e-14), LEAST_NORM)
     return kept
 
 
@@ -94,7 +100,7 @@ def least_count(tokens: int, nu: float) -> int:
 
 
 def sequence_averages(overlaps: Array, world: World, kernel: SequenceKernel, count: int, seed: int) -> Array:
-    """Pulls, spreads and the risk of sequences of one length."""
+    """Pulls, spreads, the risk and the loss of sequences of one length."""
     given = Given.at(overlaps, world.nu)
     nodes = score_nodes(kernel.tokens, world.nu, given.hidden[1], given.idle[1], count, seed)
     return sum((_block_averages(given, part, world, kernel) for part in _blocks(nodes)), start=np.zeros(TOTAL))
@@ -137,7 +143,8 @@ def _block_averages(given: Given, nodes: ScoreNodes, world: World, kernel: Seque
     k, v = slopes
     spreads = [_spread(mean_r, variance_r, k, k, k.variance)]
     spreads += [_spread(mean_r, variance_r, one, v, v.variance) for one in (k, v)]
-    return weighted_sum(np.array([*pulls, *spreads, risk_given(mean_r, variance_r)]), nodes.weights)
+    ends = risk_given(mean_r, variance_r), loss_given(mean_r, variance_r)
+    return weighted_sum(np.array([*pulls, *spreads, *ends]), nodes.weights)
 
 
 class _Slopes(NamedTuple):
@@ -165,11 +172,12 @@ averages_of_length: Callable[[Array, World, SequenceKernel, int, int], Array] = 
 
 
 class Averages(NamedTuple):
-    """Pulls and spreads in their orders, and the risk."""
+    """Pulls and spreads in their orders, the risk, and the average loss."""
 
     pulls: Array
     spreads: Array
     risk: float
+    loss: float
 
 
 def averages_at(overlaps: Array, world: World, level: int, seed: int = 1) -> Averages:
@@ -178,4 +186,25 @@ def averages_at(overlaps: Array, world: World, level: int, seed: int = 1) -> Ave
     for kernel in SEQUENCES:
         count = least_count(kernel.tokens, world.nu) * 2**level
         total += kernel.share * averages_of_length(overlaps, world, kernel, count, seed)
-    return Averages(total[:PULLS], total[PULLS:-1], float(total[-1]))
+    return Averages(total[:PULLS], total[PULLS : PULLS + SPREADS], *map(float, total[PULLS + SPREADS :]))
+
+
+def square_value(m_k: float, q_k: float, world: World) -> float:
+    """The m_v of the v = m_v v* that has the least loss beside these scores, where that is a square."""
+    pull = averages_at(np.r_[m_k, q_k, np.zeros(5)], world, 0).pulls[5]  # of v along v* at v = 0
+    losses = [averages_at(np.r_[m_k, q_k, 0.0, q, np.zeros(3)], world, 0).loss for q in (0.0, 1.0)]
+    square = 2.0 * (losses[1] - losses[0])
+    return float(pull / square) if square > 0.0 else 0.0
+
+
+def searched_value(m_k: float, q_k: float, world: World) -> float:
+    """The same of any loss, within reach."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(m_v: float) -> float:
+        return averages_at(np.r_[m_k, q_k, m_v, m_v * m_v, np.zeros(3)], world, 0).loss
+
+    return float(minimize_scalar(loss, bounds=(-FAR_VALUE, FAR_VALUE), method="bounded", options={"xatol": 1e-6}).x)
+
+
+best_value: Callable[[float, float, World], float] = square_value

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.dynamics_averages import LEAST_NORM, World, averages_at
+from replicode.codegen.runtime.dynamics_averages import LEAST_NORM, SCORE_M, SCORE_Q, World, averages_at
 from replicode.codegen.runtime.dynamics_kernel import (
     INTEGRAND_DEGREE,
     OVERLAP_NAMES,
@@ -21,7 +21,7 @@ from replicode.codegen.runtime.kernel import Array
 
 DIVERGED = 1e6
 DIFFERENCE = 2e-3
-CROSS_PLACE = 4  # from here on overlaps are cross ones, no larger than the norms allow
+CROSS = [OVERLAP_NAMES.index(name) for name in ("kv_star", "vk_star", "kv")]  # no larger than the norms allow
 CENTRAL = ((-2.0, 1.0 / 12.0), (-1.0, -2.0 / 3.0), (1.0, 2.0 / 3.0), (2.0, -1.0 / 12.0))
 FORWARD = ((0.0, -25.0 / 12.0), (1.0, 4.0), (2.0, -3.0), (3.0, 4.0 / 3.0), (4.0, -0.25))
 
@@ -57,6 +57,10 @@ class Motion(NamedTuple):
         """The test risk."""
         return averages_at(overlaps, self.world, self.level, seed).risk
 
+    def loss(self, overlaps: Array, seed: int = 1) -> float:
+        """The average loss."""
+        return averages_at(overlaps, self.world, self.level, seed).loss
+
     def mobility(self, overlaps: Array) -> Array:
         """The flow's rates are minus this times the slopes of the average loss, where weight decay is zero."""
         return np.asarray(mobility(overlaps, self.descent.eta_k, self.descent.eta_v))
@@ -72,24 +76,24 @@ def slopes_of(function: Callable[[Array], Any], overlaps: Array) -> Array:
     They are taken in m_k, q_k - m_k^2 and the others, so that no difference leaves what is possible; where
     q_k - m_k^2 is small its differences are taken to one side.
     """
-    rest = overlaps[1] - overlaps[0] ** 2
-    coordinates = np.r_[overlaps[0], rest, overlaps[2:]]
+    coordinates = np.array(overlaps, dtype=float)
+    coordinates[SCORE_Q] = rest = overlaps[SCORE_Q] - overlaps[SCORE_M] ** 2
 
     def at(moved: Array) -> Any:
-        return function(np.r_[moved[0], moved[1] + moved[0] ** 2, moved[2:]])
+        return function(np.where(np.arange(moved.size) == SCORE_Q, moved + moved[SCORE_M] ** 2, moved))
 
     columns = []
     for i in range(coordinates.size):
         step = DIFFERENCE * max(0.1, abs(coordinates[i]))
-        if i == 1 and rest > 0.0:
+        if i == SCORE_Q and rest > 0.0:
             step = DIFFERENCE * min(max(0.1, rest), 200.0 * rest)
-        if i >= CROSS_PLACE:
-            step = min(step, 0.3 * np.sqrt(max(overlaps[1], LEAST_NORM)))
-        rule = FORWARD if i == 1 and rest < 1e-6 else CENTRAL
+        if i in CROSS:
+            step = min(step, 0.3 * np.sqrt(max(overlaps[SCORE_Q], LEAST_NORM)))
+        rule = FORWARD if i == SCORE_Q and rest < 1e-6 else CENTRAL
         step = DIFFERENCE * 0.1 if rule is FORWARD else step
         unit = step * np.eye(coordinates.size)[i]
         columns.append(sum(c * at(coordinates + s * unit) for s, c in rule) / step)
-    columns[0] = columns[0] - 2.0 * overlaps[0] * columns[1]
+    columns[SCORE_M] = columns[SCORE_M] - 2.0 * overlaps[SCORE_M] * columns[SCORE_Q]
     return np.stack([np.asarray(c) for c in columns], axis=-1)
 
 

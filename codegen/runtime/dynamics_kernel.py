@@ -17,6 +17,11 @@ from replicode.codegen.runtime.kernel import Array
 OVERLAP_NAMES: tuple[str, ...] = ("m_k", "q_k", "m_v", "q_v", "kv_star", "vk_star", "kv")
 INTEGRAND_DEGREE: int = 0  # in the scores, where it is a polynomial of them, else 0
 SMOOTH: bool = True
+POLYNOMIAL: bool = True  # all fields but the scores enter as polynomials: a square loss on Gaussian labels
+TRANSLATED: bool = True  # the loss sees y - f alone
+LOSS_KINKS: tuple[float, ...] = ()  # in f - y, or in y f
+LABEL_KINKS: tuple[float, ...] = ()  # in z*
+LABEL_PLANE: int = 1  # of how many normals nodes are needed for the average of G
 FIELDS: int = 4  # of a token: chi*, z*, chi, z
 VALUE_STAR: int = 1
 SCORE: int = 2
@@ -77,6 +82,33 @@ def spread_given(
 def risk_given(mean_r: Array, cov_r__r: Array) -> Array:
     """The risk given the scores."""
     return np.zeros_like(mean_r)
+
+
+def loss_given(mean_r: Array, cov_r__r: Array) -> Array:
+    """The average loss given the scores."""
+    return np.zeros_like(mean_r)
+
+
+def loss_at(y: Array, f: Array) -> tuple[Array, Array, Array]:
+    """The loss, G = -dloss/df, and the risk."""
+    return np.zeros_like(f), np.zeros_like(f), np.zeros_like(f)
+
+
+def absorbed_noise(noise: float) -> float:
+    """The coefficient of the label's own noise where it may be taken from the output instead, else 0."""
+    return 0.0
+
+
+def joined_noise(noise: float) -> float:
+    """The c of a label that sees z* + c xi alone."""
+    return 0.0
+
+
+def gained_product(
+    gains: Array, mean_a: Array, mean_b: Array, a_1: Array, a_2: Array, b_1: Array, b_2: Array, cov_a__b: Array
+) -> Array:
+    """E[G a b], given the moments of G with Hermite polynomials and what a and b have of both normals."""
+    return np.zeros_like(mean_a)
 
 
 def overlap_rates(

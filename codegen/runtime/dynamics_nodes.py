@@ -1,7 +1,8 @@
 """Nodes for the averages of the training dynamics: normals that carry the scores of all tokens, and their weights.
 
 Along a direction in which the integrand is a polynomial of degree four three Gauss-Hermite nodes are exact: the sum of
-all scores, where sigma does not see it, and that of the teacher's, where the weight does not. Elsewhere there is a
+all scores, where sigma does not see it, and that of the teacher's, where the weight does not (of a square loss on
+Gaussian labels: any other sees every shift through the values). Elsewhere there is a
 lattice, or Sobol nodes in many dimensions; where all of it is a polynomial there are Gauss-Hermite nodes alone. Token 0
 is the hidden one.
 """
@@ -15,12 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from replicode.codegen.runtime.dynamics_kernel import INTEGRAND_DEGREE, SCORE
+from replicode.codegen.runtime.dynamics_kernel import INTEGRAND_DEGREE, POLYNOMIAL, SCORE
 from replicode.codegen.runtime.kernel import HARD_LIMIT, LOCATION, SHIFT_INVARIANT, Array, own_log_weight
 from replicode.codegen.runtime.linear import product
 from replicode.codegen.runtime.nodes import lattice, sobol
 
 MOST_LATTICE = 7
+SUM_EXACT = SHIFT_INVARIANT and POLYNOMIAL
 EXACT_NODES, EXACT_WEIGHTS = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.0, 1.0]) / 6.0
 
 
@@ -71,22 +73,22 @@ def _frame(direction: Array) -> Array:
 def dimensions(tokens: int, nu: float) -> int:
     """In how many directions nodes are spread out."""
     if LOCATION == "gaussian":
-        return tokens - SHIFT_INVARIANT
+        return tokens - SUM_EXACT
     if LOCATION == "own":
         return tokens + 1
-    return 2 * tokens - SHIFT_INVARIANT - _weight_unmoved(nu)
+    return 2 * tokens - SUM_EXACT - _weight_unmoved(nu)
 
 
 def _weight_unmoved(nu: float) -> bool:
-    """Whether the weight does not see a shift of all the teacher's scores."""
-    return LOCATION == "ranked" or bool(np.isinf(nu))
+    """Whether a shift of all the teacher's scores is seen by polynomials alone."""
+    return POLYNOMIAL and (LOCATION == "ranked" or bool(np.isinf(nu)))
 
 
 def gaussian_nodes(tokens: int, nu: float, hidden: Array, idle: Array, count: int, seed: int) -> ScoreNodes:
     """All scores are Gaussian; the teacher's are not given."""
-    dim, exact = dimensions(tokens, nu), int(SHIFT_INVARIANT)
+    dim, exact = dimensions(tokens, nu), int(SUM_EXACT)
     zeta, weights = _spread_out(dim, exact, count, seed)
-    if SHIFT_INVARIANT:
+    if SUM_EXACT:
         deviations = np.r_[hidden[0, SCORE], np.full(tokens - 1, idle[0, SCORE])]
         zeta = product(_frame(deviations.max() / deviations), zeta)
     return ScoreNodes((zeta,), (zeta,), weights)
@@ -105,7 +107,7 @@ def coupled_nodes(tokens: int, nu: float, hidden: Array, idle: Array, count: int
     """The weight depends on the teacher's scores of all tokens: differences first, then the two sums."""
     unmoved = _weight_unmoved(nu)
     dim = dimensions(tokens, nu)
-    zeta, weights = _spread_out(dim, int(SHIFT_INVARIANT) + int(unmoved), count, seed)
+    zeta, weights = _spread_out(dim, int(SUM_EXACT) + int(unmoved), count, seed)
     frame, gaps = _frame(np.ones(tokens)), tokens - 1
     along_star, along_rest = _sums(zeta[2 * gaps], zeta[2 * gaps + 1], idle, unmoved)
     if np.isinf(nu):
@@ -126,7 +128,7 @@ def _sums(one: Array, two: Array, loadings: Array, unmoved: bool) -> tuple[Array
     The score's sum is a combination of both. Where sigma sees it and the weight does not, it is node `one`, and what
     is orthogonal to it node `two`.
     """
-    if SHIFT_INVARIANT or not unmoved:
+    if SUM_EXACT or not unmoved:
         return one, two
     cosine, sine = loadings[:, SCORE] / np.hypot(*loadings[:, SCORE])
     return cosine * one + sine * two, sine * one - cosine * two

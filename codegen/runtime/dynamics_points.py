@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.dynamics_averages import World, averages_at
-from replicode.codegen.runtime.dynamics_flow import Descent, Motion, integrated, named
+from replicode.codegen.runtime.dynamics_averages import SCORE_M, SCORE_Q, World, best_value
+from replicode.codegen.runtime.dynamics_flow import CROSS, Descent, Motion, integrated, named
 from replicode.codegen.runtime.dynamics_kernel import OVERLAP_NAMES
 from replicode.codegen.runtime.dynamics_solver import descent_of, least_norm, most_level, start_of, world_of
 from replicode.codegen.runtime.kernel import Array
@@ -17,7 +17,6 @@ POINT_LEVEL = 2
 NEWTON_STEPS = 40
 AT_POINT = 1e-9
 SAME_POINT = 1e-4
-CROSS = slice(4, 7)
 SCORE_STARTS = ((0.0, 0.01), (0.5, 0.5), (-0.5, 0.5), (1.5, 2.5))
 LONG = 60.0
 FAR = 100.0  # rates that are small out there belong to a k that runs away
@@ -77,12 +76,8 @@ def _begins(world: World) -> list[Array]:
 
 
 def with_best_value(m_k: float, q_k: float, world: World) -> Array:
-    """These scores and the v = m_v v* that has the least risk."""
-    overlaps = np.r_[m_k, q_k, np.zeros(5)]
-    pull = averages_at(overlaps, world, 0).pulls[5]
-    risks = [averages_at(np.r_[m_k, q_k, 0.0, q, np.zeros(3)], world, 0).risk for q in (0.0, 1.0)]
-    square = risks[1] - risks[0]
-    best = pull / square if square > 0.0 else 0.0
+    """These scores and the v = m_v v* that has the least loss."""
+    best = best_value(m_k, q_k, world)
     return np.asarray(np.r_[m_k, q_k, best, best * best, np.zeros(3)])
 
 
@@ -122,14 +117,14 @@ def newton(motion: Motion, guess: Array) -> Array | None:
 def _by_rest(at: Array) -> Array:
     """The overlaps' derivatives in the same coordinates, but q_k - m_k^2 in place of q_k."""
     change = np.eye(at.size)
-    change[1, 0] = 2.0 * at[0]
+    change[SCORE_Q, SCORE_M] = 2.0 * at[SCORE_M]
     return change
 
 
 def _moved(at: Array, step: Array) -> Array:
     """The overlaps after a step in these coordinates; q_k - m_k^2 stays at 0 or above."""
     moved = at + step
-    moved[1] = max(at[1] - at[0] ** 2 + step[1], 0.0) + moved[0] ** 2
+    moved[SCORE_Q] = max(at[SCORE_Q] - at[SCORE_M] ** 2 + step[SCORE_Q], 0.0) + moved[SCORE_M] ** 2
     return moved
 
 
@@ -138,7 +133,7 @@ def told_point(motion: Motion, point: Array) -> FixedPoint:
     jacobian = motion.jacobian(point)
     values = np.linalg.eigvals(jacobian)
     values = values[np.argsort(-values.real)]
-    across = np.sort(np.linalg.eigvals(jacobian[CROSS, CROSS]).real)[::-1]
+    across = np.sort(np.linalg.eigvals(jacobian[np.ix_(CROSS, CROSS)]).real)[::-1]
     return FixedPoint(
         order_parameters=named(point),
         test_risk=motion.risk(point),
@@ -185,15 +180,16 @@ def plateau(
 
     descent = descent_of(rate, rate_v, lambda_k, lambda_v, batch, flow, spherical)
     motion = Motion(descent, world_of(nu, noise, parameters), min(POINT_LEVEL, most_level(nu)))
-    kept = np.array([0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
+    kept = np.ones(len(OVERLAP_NAMES))
+    kept[[SCORE_M, *CROSS]] = 0.0
     begin = start_of(start) * kept
     span = (0.0, LONG / max(descent.eta_k, descent.eta_v))
     found = solve_ivp(lambda _, o: kept * motion.rates(o), span, begin, method="LSODA", rtol=1e-8, atol=1e-12)
     point = found.y[:, -1].copy()
-    point[1] = max(point[1], 0.0)
-    drift = float(motion.rates(point)[0])
+    point[SCORE_Q] = max(point[SCORE_Q], 0.0)
+    drift = float(motion.rates(point)[SCORE_M])
     speed = max(descent.eta_k, descent.eta_v)
-    growth = float(motion.jacobian(point)[0, 0])
+    growth = float(motion.jacobian(point)[SCORE_M, SCORE_M])
     slow = abs(drift) <= 1e-8 * speed and growth > 0.0
     return Plateau(named(point), motion.risk(point), drift, growth, 0.5 / growth if slow else None)
 

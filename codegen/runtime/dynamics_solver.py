@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.dynamics_averages import World, averages_at
+from replicode.codegen.runtime.dynamics_averages import Averages, World, averages_at, best_value
 from replicode.codegen.runtime.dynamics_flow import (
     Descent,
     Motion,
@@ -17,7 +17,7 @@ from replicode.codegen.runtime.dynamics_flow import (
     named,
     tolerances,
 )
-from replicode.codegen.runtime.dynamics_kernel import INTEGRAND_DEGREE, OVERLAP_NAMES, SEQUENCES, SMOOTH
+from replicode.codegen.runtime.dynamics_kernel import INTEGRAND_DEGREE, OVERLAP_NAMES, POLYNOMIAL, SEQUENCES, SMOOTH
 from replicode.codegen.runtime.dynamics_nodes import MOST_LATTICE, dimensions
 from replicode.codegen.runtime.inputs import (
     LEAST,
@@ -34,7 +34,7 @@ from replicode.codegen.runtime.wording import told_apart
 SMALL_START = 0.01
 AIM, GOOD_ENOUGH = 1e-8, 1e-3
 MOST_LEVEL = {0: 0, 1: 9, 2: 9, 3: 8, 4: 6, 5: 4, 6: 4}
-KINKED_LEVEL = 4
+KINKED_LEVEL, GAINED_LEVEL = 4, 5
 AT_REST = 1e-6
 PILOT = 5
 FAR_OUT = 100.0  # where a trajectory diverges, digits are not worth their nodes
@@ -43,9 +43,10 @@ FAR_OUT = 100.0  # where a trajectory diverges, digits are not worth their nodes
 class Trajectory(NamedTuple):
     """Overlaps and test risk at evenly spaced times; `error` bounds the error of test_risk at all of them.
 
-    `errors` bounds those of the overlaps. `escape` is when the risk is half-way from its plateau, the best risk of a k
+    `errors` bounds those of the overlaps. `escape` is when the loss is half-way from its plateau, the best loss of a k
     that knows nothing, to the end of the trajectory; `convergence` when all rates are small for good; either may be
-    None. `rates` are those at the end.
+    None. `plateau_risk` is the test risk at the plateau. `rates` are those at the end. `test_loss` is the average loss
+    of a fresh sequence; of a square loss on Gaussian labels, half its risk, it is None.
     """
 
     time: tuple[float, ...]
@@ -59,6 +60,7 @@ class Trajectory(NamedTuple):
     error: float
     errors: dict[str, float]
     warnings: tuple[str, ...]
+    test_loss: tuple[float, ...] | None = None
 
 
 def start_of(start: Mapping[str, float] | None) -> Array:
@@ -148,11 +150,13 @@ class _Run(NamedTuple):
     motion: Motion
     path: Path
     risks: Array
+    losses: Array
 
 
 def _run(motion: Motion, begin: Array, times: Array, tolerance: float) -> _Run:
     path = integrated(motion, begin, times, tolerance)
-    return _Run(motion, path, np.array([motion.risk(o) for o in path.overlaps.T]))
+    found = [averages_at(o, motion.world, motion.level) for o in path.overlaps.T]
+    return _Run(motion, path, np.array([f.risk for f in found]), np.array([f.loss for f in found]))
 
 
 def _converged(descent: Descent, world: World, begin: Array, times: Array, aim: float) -> tuple[_Run, float, Array]:
@@ -175,7 +179,8 @@ def most_level(nu: float) -> int:
     """The most doublings of nodes that are affordable: none where nodes are exact, few where kinks slow them down."""
     if INTEGRAND_DEGREE and all(kernel.tokens <= MOST_LATTICE + 1 for kernel in SEQUENCES):
         return 0
-    return min(KINKED_LEVEL if not SMOOTH else MOST_LEVEL[1], *_most_levels(nu))
+    most = KINKED_LEVEL if not SMOOTH else GAINED_LEVEL if not POLYNOMIAL else MOST_LEVEL[1]
+    return min(most, *_most_levels(nu))
 
 
 def _most_levels(nu: float) -> list[int]:
@@ -202,7 +207,7 @@ def _first_level(descent: Descent, world: World, begin: Array, times: Array, aim
 def _told(run: _Run, error: float, errors: Array, world: World, worst: float, times: Array) -> Trajectory:
     path, final = run.path, run.path.overlaps[:, -1]
     rates = run.motion.rates(final)
-    plateau = plateau_risk(world)
+    plateau = at_plateau(world)
     doubts = []
     if path.diverged or not path.finished:
         doubts.append(f"the overlaps diverge: the trajectory ends at time {path.times[-1]:.6g} of {times[-1]:.6g}")
@@ -212,37 +217,34 @@ def _told(run: _Run, error: float, errors: Array, world: World, worst: float, ti
         time=tuple(path.times.tolist()),
         test_risk=tuple(run.risks.tolist()),
         order_parameters={n: tuple(o) for n, o in zip(OVERLAP_NAMES, path.overlaps.tolist(), strict=True)},
-        plateau_risk=plateau,
-        escape=_escape(path.times, run.risks, plateau),
+        plateau_risk=plateau.risk,
+        escape=_escape(path.times, run.losses, plateau.loss),
         convergence=_convergence(run),
         diverged=path.diverged,
         rates=named(rates),
         error=error,
         errors=named(errors),
         warnings=tuple(doubts),
+        test_loss=None if POLYNOMIAL else tuple(run.losses.tolist()),
     )
 
 
-def plateau_risk(world: World) -> float:
-    """The risk of the best v where k is zero: every token then has the same attention."""
-    motion = Motion(Descent(1.0, 1.0, flow=True), world, 0)
-    zero = np.zeros(len(OVERLAP_NAMES))
-    pull = averages_at(zero, world, 0).pulls[5]  # of v along v* at v = 0, which is A
-    unit = np.array([motion.risk(np.r_[0.0, 0.0, 0.0, q, np.zeros(3)]) for q in (0.0, 1.0)])
-    square = unit[1] - unit[0]
-    return float(unit[0] - pull * pull / square) if square > 0.0 else float(unit[0])
+def at_plateau(world: World) -> Averages:
+    """The averages of the best v where k is zero: every token then has the same attention."""
+    best = best_value(0.0, 0.0, world)
+    return averages_at(np.r_[0.0, 0.0, best, best * best, np.zeros(3)], world, 0)
 
 
-def _escape(times: Array, risks: Array, plateau: float) -> float | None:
-    """When the risk comes half-way from the plateau to its end, between the two times around it."""
-    if not (len(risks) and risks[-1] < plateau):
+def _escape(times: Array, losses: Array, plateau: float) -> float | None:
+    """When the loss comes half-way from the plateau to its end, between the two times around it."""
+    if not (len(losses) and losses[-1] < plateau):
         return None
-    half = 0.5 * (plateau + risks[-1])
-    last = np.flatnonzero(risks > half)
+    half = 0.5 * (plateau + losses[-1])
+    last = np.flatnonzero(losses > half)
     if not last.size:
         return 0.0
     i = int(last[-1])
-    share = (risks[i] - half) / (risks[i] - risks[i + 1])
+    share = (losses[i] - half) / (losses[i] - losses[i + 1])
     return float(times[i] + share * (times[i + 1] - times[i]))
 
 

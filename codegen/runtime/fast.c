@@ -171,32 +171,108 @@ static double objective_at(const double *chi, const double *w_chi, const double 
     return isnan(value) ? INFINITY : value;
 }
 
+/* The step that the whole Hessian gives, its pivots floored, and the least of them. */
+static double factored_step(const double *chi, const double *w_chi, const double *w_z, double y, double v_k, double v_v, const double *params, double floor, double *slope, double *move)
+{
+    double value, least = INFINITY, a[TOKENS*TOKENS], pivots[TOKENS];
+    hessian_at(chi, w_z, y, v_v, params, &value, slope, a);
+    for (int l = 0; l < TOKENS; l++) {
+        slope[l] = chi[l] - w_chi[l] + v_k*slope[l];
+        for (int m = 0; m < TOKENS; m++) a[l*TOKENS + m] = v_k*a[l*TOKENS + m] + (l == m ? 1.0 : 0.0);
+    }
+    factored(TOKENS, a, pivots, floor);
+    for (int l = 0; l < TOKENS; l++) {
+        move[l] = -slope[l];
+        for (int m = 0; m < l; m++) move[l] -= a[l*TOKENS + m]*move[m];
+    }
+    for (int l = TOKENS - 1; l >= 0; l--) {
+        move[l] /= pivots[l];
+        for (int m = l + 1; m < TOKENS; m++) move[l] -= a[m*TOKENS + l]*move[m];
+        least = smaller(pivots[l], least);
+    }
+    return least;
+}
+
+#ifdef RANK
+/* The same by Woodbury's formula; the lower bound on the eigenvalues is that of the part lowrank.py, 0 where there is none. */
+static double woodbury_step(const double *chi, const double *w_chi, const double *w_z, double y, double v_k, double v_v, const double *params, double *slope, double *move)
+{
+    double value, parts[(1 + 2*RANK)*TOKENS], inverse[TOKENS], core[RANK][RANK], k[RANK][RANK], power[RANK][RANK], next[RANK][RANK];
+    const double *left = parts + TOKENS, *right = parts + (1 + RANK)*TOKENS;
+    hessian_factors_at(chi, w_z, y, v_v, params, &value, slope, parts);
+    double least = INFINITY;
+    for (int l = 0; l < TOKENS; l++) {
+        const double d = 1.0 + v_k*parts[l];
+        least = smaller(least, d);
+        inverse[l] = 1.0/d;
+        slope[l] = chi[l] - w_chi[l] + v_k*slope[l];
+        move[l] = -slope[l]*inverse[l];
+    }
+    if (!(least > 0.0)) return 0.0;
+    double inner[RANK], e[RANK + 1], sums[RANK + 1];
+    for (int p = 0; p < RANK; p++) {
+        inner[p] = 0.0;
+        for (int l = 0; l < TOKENS; l++) inner[p] += right[p*TOKENS + l]*move[l];
+        for (int q = 0; q < RANK; q++) {
+            double total = 0.0;
+            for (int l = 0; l < TOKENS; l++) total += right[p*TOKENS + l]*inverse[l]*left[q*TOKENS + l];
+            core[p][q] = k[p][q] = power[p][q] = v_k*total + (p == q ? 1.0 : 0.0);
+        }
+    }
+    e[0] = 1.0;
+    for (int n = 1; n <= RANK; n++) {
+        sums[n] = e[n] = 0.0;
+        for (int p = 0; p < RANK; p++) sums[n] += power[p][p];
+        for (int i = 1; i <= n; i++) e[n] += (i % 2 ? 1.0 : -1.0)*e[n - i]*sums[i]/n;
+        if (!(e[n] > 0.0)) return 0.0;
+        for (int p = 0; p < RANK; p++) for (int q = 0; q < RANK; q++) {
+            next[p][q] = 0.0;
+            for (int r = 0; r < RANK; r++) next[p][q] += power[p][r]*core[r][q];
+        }
+        memcpy(power, next, sizeof power);
+    }
+    for (int j = 0; j < RANK; j++) {
+        const double pivot = k[j][j];
+        if (!(fabs(pivot) > 1e-4)) return 0.0;
+        k[j][j] = 1.0;
+        for (int q = 0; q < RANK; q++) k[j][q] /= pivot;
+        for (int i = 0; i < RANK; i++) if (i != j) {
+            const double ratio = k[i][j];
+            k[i][j] = 0.0;
+            for (int q = 0; q < RANK; q++) k[i][q] -= ratio*k[j][q];
+        }
+    }
+    double total = 0.0;
+    for (int p = 0; p < RANK; p++) for (int q = 0; q < RANK; q++) {
+        next[p][q] = 0.0;
+        for (int r = 0; r < RANK; r++) next[p][q] += k[p][r]*k[r][q];
+    }
+    for (int p = 0; p < RANK; p++) for (int q = 0; q < RANK; q++) total += next[p][q]*next[q][p];
+    for (int p = 0; p < RANK; p++) {
+        double turned = 0.0;
+        for (int q = 0; q < RANK; q++) turned += k[p][q]*inner[q];
+        for (int l = 0; l < TOKENS; l++) move[l] -= v_k*inverse[l]*left[p*TOKENS + l]*turned;
+    }
+    return total > 0.0 ? least/sqrt(sqrt(total)) : 0.0;
+}
+#endif
+
 static int prox_at(double *chi, const double *w_chi, const double *w_z, double y, double v_k, double v_v, const double *params, const Newton *how)
 {
-    double value, slope[TOKENS], a[TOKENS*TOKENS], pivots[TOKENS], move[TOKENS], trial[TOKENS];
+    double slope[TOKENS], move[TOKENS], trial[TOKENS];
     for (int count = 0; count < how->steps; count++) {
-        hessian_at(chi, w_z, y, v_v, params, &value, slope, a);
-        for (int l = 0; l < TOKENS; l++) {
-            slope[l] = chi[l] - w_chi[l] + v_k*slope[l];
-            for (int m = 0; m < TOKENS; m++) a[l*TOKENS + m] = v_k*a[l*TOKENS + m] + (l == m ? 1.0 : 0.0);
-        }
-        factored(TOKENS, a, pivots, how->smallest_pivot);
-        for (int l = 0; l < TOKENS; l++) {
-            move[l] = -slope[l];
-            for (int m = 0; m < l; m++) move[l] -= a[l*TOKENS + m]*move[m];
-        }
-        for (int l = TOKENS - 1; l >= 0; l--) {
-            move[l] /= pivots[l];
-            for (int m = l + 1; m < TOKENS; m++) move[l] -= a[m*TOKENS + l]*move[m];
-        }
+        double least = 0.0;
+#ifdef RANK
+        least = woodbury_step(chi, w_chi, w_z, y, v_k, v_v, params, slope, move);
+#endif
+        if (!(least >= how->trusted_pivot)) least = factored_step(chi, w_chi, w_z, y, v_k, v_v, params, how->smallest_pivot, slope, move);
         int finite = 1;
         for (int l = 0; l < TOKENS; l++) finite &= isfinite(move[l]) != 0;
-        double size = 0.0, reach = 0.0, least = INFINITY;
+        double size = 0.0, reach = 0.0;
         for (int l = 0; l < TOKENS; l++) {
             if (!finite) move[l] = 0.5*(w_chi[l] - chi[l]);
             size = greater(fabs(move[l]), size);
             reach = greater(fabs(chi[l]), reach);
-            least = smaller(pivots[l], least);
         }
         if (size > how->trusted_step || least < how->trusted_pivot) {
             const double before = objective_at(chi, w_chi, w_z, y, v_k, v_v, params);

@@ -76,14 +76,30 @@ value_covariance: Callable[[Array, float, int], Array] = with_label
 
 def field_factor(order: Array, setting: Setting) -> FieldFactor:
     """Factor the fields' covariance; along an invariance of M the fields are replaced by their conditional mean."""
-    tokens, total = setting.tokens, setting.row_sum
+    tokens = setting.tokens
     score_mean, score, value = field_law(order, setting)
+    scores, values = (_blind(d) if d else None for d in unseen_directions(setting))
     return FieldFactor(
         score_mean=score_mean,
-        score_factor=_idle_first(reduced_factor(score, _blind((1.0,) * tokens) if SHIFT_INVARIANT else None), tokens),
-        value_factor=_idle_first(reduced_factor(value, _blind((1.0,) * tokens + (total,)) if total else None), tokens),
+        score_factor=_idle_first(reduced_factor(score, scores), tokens),
+        value_factor=_idle_first(reduced_factor(value, values), tokens),
         label=label_of(order, setting),
     )
+
+
+def unseen_directions(setting: Setting) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The directions of the scores, and of the values with the label, along which M does not change; () for none."""
+    ones, total = (1.0,) * setting.tokens, setting.row_sum
+    return ones if SHIFT_INVARIANT else (), (*ones, total) if total else ()
+
+
+def seen_part(covariance: Array, direction: tuple[float, ...]) -> Array:
+    """The matrix that takes fields to their conditional mean, given all but what is along the direction."""
+    if not direction:
+        return np.eye(len(covariance))
+    blind = _blind(direction)
+    cross = covariance @ blind.T
+    return np.asarray(np.linalg.solve(blind @ cross, cross.T).T @ blind)
 
 
 def _idle_first(factor: Array, tokens: int) -> Array:
@@ -96,12 +112,17 @@ def _idle_first(factor: Array, tokens: int) -> Array:
     return np.asarray(factor - np.outer(factor @ mirror, 2.0 * mirror / (mirror @ mirror)))
 
 
+def jittered(covariance: Array) -> Array:
+    """The covariance, which may be singular, with next to nothing added to its diagonal."""
+    return np.asarray(covariance + np.eye(len(covariance)) * (1e-60 + 1e-14 * covariance.diagonal().max()))
+
+
 def reduced_factor(covariance: Array, blind: Array | None) -> Array:
     """F with F F^T the covariance, or, given the functionals blind to an invariance, that of E[field | them]."""
-    jittered = covariance + np.eye(len(covariance)) * (1e-60 + 1e-14 * covariance.diagonal().max())
+    covariance = jittered(covariance)
     if blind is None:
-        return np.asarray(np.linalg.cholesky(jittered))
-    cross = jittered @ blind.T
+        return np.asarray(np.linalg.cholesky(covariance))
+    cross = covariance @ blind.T
     return np.asarray(np.linalg.solve(np.linalg.cholesky(blind @ cross), cross.T).T)
 
 

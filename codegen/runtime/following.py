@@ -6,7 +6,7 @@ in u and its slope in one parameter are those of the averages on one set of node
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -71,7 +71,7 @@ def free_coordinates(order_parameters: Mapping[str, float]) -> Array:
 
 def linearised_map(
     free: Array,
-    parameter: str,
+    parameter: str | Sequence[str],
     alpha: float,
     nu: float,
     noise: float,
@@ -81,10 +81,14 @@ def linearised_map(
     level: int = 2,
     **parameters: float,
 ) -> tuple[Array, Array, Array, dict[str, float]]:
-    """F(u) - u, its Jacobian in u, its slope in a parameter, and the numbers that are reported there."""
+    """F(u) - u, its Jacobian in u, its slope in a parameter, and the numbers that are reported there.
+
+    Of several parameters the slopes are columns.
+    """
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
-    if parameter not in ALL_PARAMETERS:
-        raise ArgumentError("parameter", parameter, f"one of {', '.join(ALL_PARAMETERS)}")
+    names = (parameter,) if isinstance(parameter, str) else tuple(parameter)
+    if unknown := sorted(set(names) - set(ALL_PARAMETERS)):
+        raise ArgumentError("parameter", unknown, f"some of {', '.join(ALL_PARAMETERS)}")
     settings = settings_of(nu, noise, parameter_values(parameters))
     problem, order = (
         Problem(float(alpha), float(lambda_k), float(lambda_v), spectrum_of(None)),
@@ -96,8 +100,10 @@ def linearised_map(
         full = hessian_at(order, at.conjugates, problem, rate_slopes(channel, order).value)
         to_image = image_slopes(at.image)
         by_u = to_image @ followed(full, full[:RATES, :RATES])[1] @ free_slopes(order) - np.eye(RATES)
-        explicit = _in_parameter(channel, at, problem, settings[0], parameter)
+        slopes = [_in_parameter(channel, at, problem, settings[0], name) for name in names]
+        explicit = np.stack(slopes, axis=1) if slopes else np.zeros((full.shape[0], 0))
         by_p = to_image @ followed(full, explicit[:RATES], explicit[RATES:])[1]
+        by_p = by_p[:, 0] if isinstance(parameter, str) else by_p
         return to_free(at.image) - to_free(order), by_u, by_p, _noted(at, problem, settings)
 
 

@@ -38,13 +38,15 @@ VH_K: int = CONJUGATE_NAMES.index("Vh_k")
 
 
 NOT_DERIVED: Any = None
+Factors = tuple[Array, tuple[Array, ...], tuple[Array, ...]]  # a diagonal, and both sides of outer products
 
 
 class LengthKernels(NamedTuple):
     """The kernels of sequences of `tokens` tokens, which `share` of all sequences have.
 
-    A level derives those that it needs. `newton` and `node_sums` are compiled loops for those of `prox` and of the
-    prox-free averages, where there are any.
+    A level derives those that it needs. The factors are the same matrices as diagonals plus outer products, of many
+    tokens. `newton` and `node_sums` are compiled loops for those of `prox` and of the prox-free averages, where there
+    are any.
     """
 
     tokens: int
@@ -57,6 +59,8 @@ class LengthKernels(NamedTuple):
     hessian: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]] = NOT_DERIVED
     expansion: Callable[[Array, Array, Array, float, Array], tuple[Any, ...]] = NOT_DERIVED
     curvatures: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]] = NOT_DERIVED
+    hessian_factors: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Factors]] | None = None
+    curvature_factors: Callable[[Array, Array, Array, float, Array], tuple[Factors, Factors, Factors]] | None = None
     newton: Callable[..., int] | None = None
     node_sums: Callable[..., Array] | None = None
 
@@ -101,6 +105,16 @@ def curvatures(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple
     return np.zeros((len(x), *x.shape)), np.zeros((len(x), *x.shape)), np.zeros((len(x), *x.shape))
 
 
+def hessian_factors(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple[Array, Array, Factors]:
+    """Loss, slope and Hessian in chi, as a diagonal plus outer products."""
+    return np.zeros_like(y), np.zeros_like(x), (np.zeros_like(x), (), ())
+
+
+def curvature_factors(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple[Factors, Factors, Factors]:
+    """Second derivatives of the loss as diagonals plus outer products."""
+    return ((np.zeros_like(x), (), ()),) * 3
+
+
 KERNELS: tuple[LengthKernels, ...] = (
     LengthKernels(1, 1.0, row_sum, sigma, pullback, loss, gradient, hessian, expansion, curvatures),
 )
@@ -139,9 +153,14 @@ def label_samples(x: Array, xi: Array, noise: float) -> tuple[Array, ...]:
     return x, np.ones_like(x)
 
 
-def loss_terms(y: Array, f: Array) -> tuple[Array, ...]:
-    """The loss itself and its first two derivatives in the output f."""
-    return np.zeros_like(f), np.zeros_like(f), np.zeros_like(f)
+def loss_value(y: Array, f: Array) -> Array:
+    """The loss itself."""
+    return np.zeros_like(f)
+
+
+def loss_slopes(y: Array, f: Array) -> tuple[Array, ...]:
+    """Its first two derivatives in the output f."""
+    return np.zeros_like(f), np.zeros_like(f)
 
 
 def hidden_law(order: Array, nu: float, noise: float) -> tuple[Array, Array]:

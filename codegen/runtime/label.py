@@ -66,11 +66,6 @@ def label_of(order: Array, setting: Setting) -> FieldLabel | None:
     return None if label_at is None else label_at(ValueOverlaps(float(order[M_V]), float(order[Q_V])), setting.noise)
 
 
-def label_rows() -> int:
-    """Number of rows of a node that belong to the label alone."""
-    return LABEL_NORMALS + (LABEL_BRANCHES > 1)
-
-
 def unbranched(nodes: tuple[Array, Array], first: int) -> tuple[Array, Array]:
     """The nodes themselves."""
     return nodes

@@ -10,35 +10,34 @@ from collections.abc import Callable
 
 import numpy as np
 
-from replicode.codegen.runtime.kernel import Array, loss_terms
+from replicode.codegen.runtime.kernel import Array, loss_slopes, loss_value
 
 OUTPUT_STEPS = 100
 OUTPUT_TOLERANCE = 1e-15
 SCANNED = 64
 
 
-def loss_prox(y: Array, U: Array, tau: Array) -> Array:
+def loss_prox(y: Array, U: Array, tau: Array | float) -> Array:
     """The least point, sample by sample."""
-    y, U, tau = np.broadcast_arrays(y, U, tau)
-    low, high, start = interval(y, U, tau)
-    return _bracketed_newton(y, U, tau, low, high, start)
+    y, U, strength = np.broadcast_arrays(y, U, tau)
+    return _bracketed_newton(y, U, strength, *interval(y, U, strength))
 
 
 def convex_interval(y: Array, U: Array, tau: Array) -> tuple[Array, Array, Array]:
     """The slope of a convex loss falls on the way down: the minimum is no farther than its slope at U leads."""
-    _, slope, _ = loss_terms(y, U)
+    slope, _ = loss_slopes(y, U)
     other = U - tau * slope
     return np.minimum(U, other), np.maximum(U, other), 0.5 * (U + other)
 
 
 def scanned_interval(y: Array, U: Array, tau: Array) -> tuple[Array, Array, Array]:
     """Around the lowest of points within reach: a loss that is not negative has its minimum within that distance."""
-    reach = np.sqrt(2.0 * tau * np.maximum(loss_terms(y, U)[0], 0.0)) + 1e-12
+    reach = np.sqrt(2.0 * tau * np.maximum(loss_value(y, U), 0.0)) + 1e-12
     fractions = np.linspace(-1.0, 1.0, 2 * SCANNED + 1)
     best, place = np.full(U.shape, np.inf), U.copy()
     for fraction in fractions:
         point = U + fraction * reach
-        value = 0.5 * (point - U) ** 2 / np.maximum(tau, 1e-300) + loss_terms(y, point)[0]
+        value = 0.5 * (point - U) ** 2 / np.maximum(tau, 1e-300) + loss_value(y, point)
         lower = value < best
         best, place = np.where(lower, value, best), np.where(lower, point, place)
     return place - reach / SCANNED, place + reach / SCANNED, place
@@ -51,7 +50,7 @@ def _bracketed_newton(y: Array, U: Array, tau: Array, low: Array, high: Array, s
     """The zero of u - U + tau loss'(u) between two points, by Newton's method or by halves."""
     u = start.copy()
     for _ in range(OUTPUT_STEPS):
-        _, slope, bend = loss_terms(y, u)
+        slope, bend = loss_slopes(y, u)
         rest = u - U + tau * slope
         low, high = np.where(rest < 0.0, u, low), np.where(rest > 0.0, u, high)
         rate = 1.0 + tau * bend

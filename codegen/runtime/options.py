@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any
+
+from replicode.codegen.runtime.spectrum_text import named_columns
 
 
 def _parameter(text: str) -> tuple[str, float]:
@@ -37,6 +40,23 @@ def trained_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
 
 
+def structured_options(parser: argparse.ArgumentParser) -> None:
+    """Of a level with structured tokens and the physics alone."""
+    no_options(parser)
+    _spectrum_options(parser)
+
+
+def structured_trained_options(parser: argparse.ArgumentParser) -> None:
+    """Of a level at which an activation is trained on structured tokens."""
+    trained_options(parser)
+    _spectrum_options(parser)
+
+
+def _spectrum_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--spectrum", help="power:A:D, or a file of eigenvalues; left out: isotropic tokens")
+    parser.add_argument("--teacher", help="isotropic, white, top:P, or a file of weights")
+
+
 def descent_options(parser: argparse.ArgumentParser) -> None:
     """Of the training dynamics."""
     parser.add_argument("--rate", type=float, required=True, help="step size")
@@ -52,4 +72,18 @@ def descent_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
 
 
+def as_given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options as they are."""
+    return options
+
+
+def with_spectrum(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with the columns that spectrum and teacher name."""
+    spectrum, teacher = options.pop("spectrum"), options.pop("teacher")
+    if spectrum is None and teacher is None:
+        return options
+    return {**options, "spectrum": named_columns([1.0] if spectrum is None else spectrum, teacher)[0]}
+
+
 add_options: Callable[[argparse.ArgumentParser], None] = trained_options
+read_options: Callable[[dict[str, Any]], dict[str, Any]] = as_given

@@ -47,6 +47,22 @@ class PopulationAverages(NamedTuple):
     error: float
 
 
+class StudentOverlaps(NamedTuple):
+    """All overlaps of a student with the teachers and of its blocks with each other, the cross ones last."""
+
+    m_k: float
+    q_k: float
+    m_v: float
+    q_v: float
+    kv_star: float
+    vk_star: float
+    kv: float
+
+    def flat(self) -> StudentOverlaps:
+        """The same on the manifold, where the cross overlaps vanish."""
+        return self._replace(kv_star=0.0, vk_star=0.0, kv=0.0)
+
+
 def settings_of(nu: float, noise: float, params: Array) -> tuple[Setting, ...]:
     """One setting for every length."""
     return tuple(Setting(float(nu), float(noise), params, kernel) for kernel in KERNELS)
@@ -213,14 +229,14 @@ def _informed_overlaps(nu: float, noise: float, params: tuple[float, ...]) -> tu
 def risk_of_overlaps(overlaps: Array, nu: float, noise: float = 0.0, tol: float = 1e-9, **parameters: float) -> float:
     """E (y - f)^2 from (m_k, q_k, m_v, q_v, k.v*/D, v.k*/D, k.v/D), exact at finite D for normalised teachers."""
     settings = settings_of(nu, noise, parameter_values(parameters))
-    overlaps = np.asarray(overlaps, dtype=float)
-    found = [risk_of_length(overlaps, s, tol) for s in settings]
+    given = StudentOverlaps(*np.asarray(overlaps, dtype=float))
+    found = [risk_of_length(given, s, tol) for s in settings]
     return float(np.array([s.kernel.share for s in settings]) @ found)
 
 
-def _gaussian_risk(overlaps: Array, setting: Setting, tol: float) -> float:
+def _gaussian_risk(overlaps: StudentOverlaps, setting: Setting, tol: float) -> float:
     """The risk of one length where the scores are Gaussian: nodes doubled until two rules agree."""
-    mean, hidden_variance, idle_variance = score_law(overlaps[0], overlaps[1], setting.nu)
+    mean, hidden_variance, idle_variance = score_law(overlaps.m_k, overlaps.q_k, setting.nu)
     scale = np.sqrt(np.r_[hidden_variance, np.full(setting.tokens - 1, idle_variance)])
 
     def average(count: int, seed: int) -> float:
@@ -241,10 +257,9 @@ def _gaussian_risk(overlaps: Array, setting: Setting, tol: float) -> float:
         previous, count = current, 2 * count
 
 
-def _weighted_risk(overlaps: Array, setting: Setting, tol: float) -> float:
+def _weighted_risk(overlaps: StudentOverlaps, setting: Setting, tol: float) -> float:
     """The risk on the manifold, and what the cross overlaps add to it, on Sobol nodes doubled until that settles."""
-    alone = setting._replace(kernel=setting.kernel._replace(share=1.0))
-    on, _ = _population_risk(overlaps[:4], (alone,), tol)
+    on = manifold_risk(overlaps, setting, tol)
     least, most = OVERLAP_LOG2
     added = [_added_by_cross_overlaps(overlaps, setting, least)]
     for log2 in range(least + 1, most + 1):
@@ -254,26 +269,26 @@ def _weighted_risk(overlaps: Array, setting: Setting, tol: float) -> float:
     return on + added[-1]
 
 
-def manifold_risk(overlaps: Array, setting: Setting, tol: float) -> float:
+def manifold_risk(overlaps: StudentOverlaps, setting: Setting, tol: float) -> float:
     """The risk on the manifold, where what the cross overlaps add, of the order of their squares, is not derived."""
+    m_k, q_k, m_v, q_v, *_ = overlaps
     alone = setting._replace(kernel=setting.kernel._replace(share=1.0))
-    return _population_risk(overlaps[:4], (alone,), tol)[0]
+    return _population_risk(np.array([m_k, q_k, m_v, q_v]), (alone,), tol)[0]
 
 
-risk_of_length: Callable[[Array, Setting, float], float] = _gaussian_risk
+risk_of_length: Callable[[StudentOverlaps, Setting, float], float] = _gaussian_risk
 
 
-def _added_by_cross_overlaps(overlaps: Array, setting: Setting, log2: int) -> float:
+def _added_by_cross_overlaps(overlaps: StudentOverlaps, setting: Setting, log2: int) -> float:
     """What the cross overlaps change in the risk, on common nodes: the smaller they are, the fewer do."""
-    m_k, q_k = overlaps[:2]
+    m_k, q_k = overlaps.m_k, overlaps.q_k
     zeta, _ = _score_nodes_twice(setting.tokens, log2)
     stars, xi = np.split(zeta, 2)
     if np.isinf(setting.nu):
         stars = _winner_first(stars)
     chi = m_k * stars + np.sqrt(max(q_k - m_k * m_k, 0.0)) * xi
     weights = teacher_weight(stars, setting)
-    flat = np.r_[overlaps[:4], np.zeros(3)]
-    gap = _risk_terms(overlaps, setting, chi, stars) - _risk_terms(flat, setting, chi, stars)
+    gap = _risk_terms(overlaps, setting, chi, stars) - _risk_terms(overlaps.flat(), setting, chi, stars)
     return float(weighted_sum(gap, weights) / weights.sum())
 
 
@@ -291,6 +306,6 @@ def _winner_first(stars: Array) -> Array:
     return moved
 
 
-def _risk_terms(overlaps: Array, setting: Setting, chi: Array, *stars: Array) -> Array:
+def _risk_terms(overlaps: StudentOverlaps, setting: Setting, chi: Array, *stars: Array) -> Array:
     sigmas = setting.kernel.sigma(chi, setting.params)
-    return np.asarray(overlap_risk_terms(overlaps, setting.nu, setting.noise, chi, sigmas, *stars))
+    return np.asarray(overlap_risk_terms(np.array(overlaps), setting.nu, setting.noise, chi, sigmas, *stars))

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from replicode.codegen.runtime.inputs import OutOfReach
-from replicode.codegen.runtime.options import add_options
+from replicode.codegen.runtime.options import add_options, read_options
 from replicode.codegen.runtime.solver import solve
 
 STRUCTURED = ("norm2_k", "norm2_v", "effective_rank")
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     options = vars(parser.parse_args(argv))
     as_json, parameters = options.pop("json"), dict(options.pop("param", []))
     try:
-        solution = solve(**options, **parameters)
+        solution = solve(**read_options(options), **parameters)
     except ValueError as problem:
         print(problem, file=sys.stderr)
         return 2

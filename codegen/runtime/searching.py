@@ -46,7 +46,7 @@ from replicode.codegen.runtime.states import (
 
 FIRST_LEVEL = 2
 LOG2_SETS = (7, 14)  # nodes of each set, at first and at most
-LOG2_RESPONSE = 10
+LOG2_SEEN = 10
 LARGEST_SIGNED_LATTICE = 2_000_000
 NEWTON_MOVES = 8
 FIRST_RESIDUAL = 1e-5
@@ -130,7 +130,7 @@ def _stated(
     slopes = _risk_slopes(last.order, request, np.full(RATES, 1e-4))
     errors = _errors(last, near, slopes, request, opened, 0.0)
     coarser = _Plan(plan.level - 1, plan.log2 - 2).channel(ladder, request, channel)
-    seen = _Plan(plan.level, min(plan.log2, LOG2_RESPONSE)).channel(ladder, request, channel)
+    seen = _Plan(plan.level, min(plan.log2, LOG2_SEEN)).channel(ladder, request, channel)
     method = plan.method(ladder, request)
     known = bool(np.isfinite(errors[0]))
     return _State(last, iterations, known, float(errors[0]), errors[1:], [seen], method, on=[coarser, channel])

@@ -36,7 +36,7 @@ from replicode.codegen.runtime.kernel import (
 )
 from replicode.codegen.runtime.label import label_moments
 from replicode.codegen.runtime.mixture import mixed
-from replicode.codegen.runtime.places import ordered
+from replicode.codegen.runtime.places import BLOCKS, ordered
 from replicode.codegen.runtime.population import informed_overlaps, settings_of
 from replicode.codegen.runtime.prior import Problem, norms_at, softness_at, spectrum_of, traces_at, value_at
 from replicode.codegen.runtime.routes import ROUTES, coarse_branch
@@ -60,7 +60,8 @@ AIMED_AT = 1e-8  # where no error is asked for
 GOOD_ENOUGH = 1e-3
 QUICK_WORK = 3e7  # a few seconds
 LARGEST_WORK = 6e8  # about a minute
-UNSEEN = Response(np.full(3, np.nan), np.nan)
+PAIRS = len(BLOCKS) * (len(BLOCKS) + 1) // 2
+UNSEEN = Response(np.full(PAIRS, np.nan), np.nan, scatter=np.zeros(PAIRS))
 
 
 class Solution(NamedTuple):

@@ -11,17 +11,16 @@ from replicode.codegen.runtime.inputs import ArgumentError
 from replicode.codegen.runtime.kernel import (
     CONJUGATE_NAMES,
     V_K,
-    V_V,
-    VH_K,
     Array,
     coordinate_terms,
     penalised_norms,
     prior_update,
     stability_matrix,
 )
+from replicode.codegen.runtime.places import BLOCKS
 from replicode.codegen.runtime.prior import Problem, Spectrum
 
-VH_V = CONJUGATE_NAMES.index("Vh_v")
+WIDTHS = tuple(name for name in ("Vh_k", "Vh_v") if name in CONJUGATE_NAMES)
 COLUMNS = "one, two or three columns: eigenvalues s_i, and weights t_i of both teachers, or of k* and of v*"
 NORM_STEP = 1e-6
 
@@ -89,8 +88,9 @@ def _terms(conjugates: Array, problem: Problem) -> list[tuple[Array, ...]]:
     """What the coordinates add, block by block."""
     at = problem.spectrum
     assert at is not None
-    blocks = (problem.lambda_k, VH_K, at.c_k), (problem.lambda_v, VH_V, at.c_v)
-    return [coordinate_terms(strength, conjugates[place], at.s, at.p, c) for strength, place, c in blocks]
+    known = {"Vh_k": (problem.lambda_k, at.c_k), "Vh_v": (problem.lambda_v, at.c_v)}
+    blocks = [(conjugates[CONJUGATE_NAMES.index(name)], *known[name]) for name in WIDTHS]
+    return [coordinate_terms(strength, width, at.s, at.p, c) for width, strength, c in blocks]
 
 
 def spectral_traces_at(conjugates: Array, problem: Problem) -> tuple[Array, ...]:
@@ -103,7 +103,7 @@ def spectral_traces_at(conjugates: Array, problem: Problem) -> tuple[Array, ...]
 def spectral_image_at(conjugates: Array, problem: Problem) -> Array:
     """The order parameters at which f is stationary; V is negative where some coordinate is not at a minimum."""
     image = prior_update(conjugates, problem.lambda_k, problem.lambda_v, *spectral_traces_at(conjugates, problem))
-    for place, terms in zip((V_K, V_V), _terms(conjugates, problem), strict=True):
+    for (_, _, place), terms in zip(BLOCKS, _terms(conjugates, problem), strict=True):
         if not (np.isfinite(terms[0]).all() and terms[0].min() > 0.0):
             image[place] = -1.0
     return image
@@ -121,7 +121,8 @@ def _norms(conjugates: Array, problem: Problem) -> Array:
 
 def spectral_norms_at(conjugates: Array, errors: Array, problem: Problem) -> dict[str, tuple[float, float]]:
     """The squared norms of both weights, each with the error that those of the conjugates leave, and the rank."""
-    values, bounds = _norms(conjugates, problem), np.zeros(2)
+    values = _norms(conjugates, problem)
+    bounds = np.zeros_like(values)
     for i, error in enumerate(errors):
         step = NORM_STEP * (1.0 + abs(conjugates[i]))
         moved = np.array([conjugates, conjugates])
@@ -130,5 +131,7 @@ def spectral_norms_at(conjugates: Array, errors: Array, problem: Problem) -> dic
         bounds += np.where(rates == 0.0, 0.0, np.abs(rates) * error)
     bounds = np.where(np.isfinite(values + bounds), bounds, np.inf)
     assert problem.spectrum is not None
-    norms = {f"norm2_{b}": (float(v), float(e)) for b, v, e in zip("kv", values, bounds, strict=True)}
+    norms = {
+        name.replace("Vh", "norm2"): (float(v), float(e)) for name, v, e in zip(WIDTHS, values, bounds, strict=True)
+    }
     return norms | {"effective_rank": (effective_rank(problem.spectrum), 0.0)}

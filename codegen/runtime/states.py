@@ -8,15 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from replicode.codegen.runtime.channel import (
-    PROX_WORK,
-    Averages,
-    Channel,
-    Ensemble,
-    Ladder,
-    ProxChannel,
-    node_dimensions,
-)
+from replicode.codegen.runtime.aligned import AlignedChannel, aligned_dimensions
+from replicode.codegen.runtime.channel import PROX_WORK, Averages, Channel, Ensemble, Ladder, node_dimensions
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     SMALLEST_SPREAD,
@@ -36,8 +29,8 @@ from replicode.codegen.runtime.fixedpoint import (
 )
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
-from replicode.codegen.runtime.mixture import mixed
-from replicode.codegen.runtime.nodes import sobol
+from replicode.codegen.runtime.location import location_dimensions
+from replicode.codegen.runtime.mixture import mixed, parts_of
 from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block
 from replicode.codegen.runtime.population import _population_risk
 from replicode.codegen.runtime.prior import Problem
@@ -47,6 +40,11 @@ SCRAMBLES = 8
 SEARCHES = 6  # proxes of a search for minima
 LOG2_SOBOL = (11, 13)
 LOG2_FEW = 11
+LOG2_MOST = 17
+LOG2_RESPONSE = 13  # stability is looked at on sets up to this size
+RISK_STEP = 1e-4
+SCRAMBLED_FINEST = 1e-6  # nothing smaller is asked of them, nor of what goes with them
+SCRAMBLED_ORDER = 0.6  # of the error of scrambled sets in their size, as measured
 POPULATION_SHARE = 1e-3
 COVERAGE = 0.9995
 FOLD_WEIGHT = 10.0
@@ -189,7 +187,7 @@ def _levels(channel: Ladder, start: Array, request: _Request, largest_fold: floa
     if not (found.converged and abs(found.last.averages.mass - 1.0) < WORST_MASS):
         return _failed(found.last, iterations, [channel], channel.name)
     near = near or linearised(channel, found.last, request.problem)
-    slopes = _risk_slopes(found.last.order, request, np.full(RATES, 1e-4))
+    slopes = _risk_slopes(found.last.order, request, np.full(RATES, RISK_STEP))
     iterations, level, seen = iterations + near.evaluations, 0, [channel]
     numbers = [_numbers(found.last, request)]
     while True:
@@ -287,20 +285,31 @@ def _errors(last: Evaluation, near: Linearised, slopes: Array, request: _Request
 
 
 def _ensemble(start: Array, request: _Request) -> _State:
-    """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not."""
+    """Fixed point of the mean over scrambled Sobol sets, with a t bound from their scatter; unbiased, jumps or not.
+
+    Where an error was asked for, sets of the size that it needs follow, as far as there is work left.
+    """
+    request = request._replace(tol=max(request.tol, SCRAMBLED_FINEST))
     few = _scrambled(LOG2_FEW, SCRAMBLES, request)
     rough = _rough(start, request, few)
     if not rough.last.residual < WORST_RESIDUAL:
         return _failed(rough.last, rough.iterations, [few], "prox, one set of Sobol nodes")
     near = linearised(few, rough.last, request.problem)
+    searched = max(part.worth_searching() for _, part in parts_of(few) if isinstance(part, AlignedChannel))
     iterations, order = rough.iterations + near.evaluations, rough.last.order
-    for log2 in LOG2_SOBOL:
-        state = _on_scrambles(log2, order, near, request)
+    sizes, seen = list(LOG2_SOBOL), list[Channel]()
+    while sizes:
+        log2 = sizes.pop(0)
+        state = _on_scrambles(log2, order, near, request, searched=searched)
+        seen = list(state.seen) if log2 <= LOG2_RESPONSE else seen
         iterations, order = iterations + state.iterations, state.last.order
-        affordable = request.budget.affords(_ensemble_work(log2 + 2, request), state.error)
-        if state.error <= request.tol or not (state.converged and affordable):
+        if state.error <= request.tol or not state.converged:
             break
-    return state._replace(iterations=iterations)
+        if not sizes and not request.budget.good:
+            sizes = _sizes_left(log2, state.error, searched, request)
+        if sizes and not request.budget.affords(_ensemble_work(sizes[0], request, searched), state.error):
+            break
+    return state._replace(iterations=iterations, seen=seen or state.seen)
 
 
 def _rough(start: Array, request: _Request, few: Channel | None = None) -> Converged:
@@ -308,23 +317,39 @@ def _rough(start: Array, request: _Request, few: Channel | None = None) -> Conve
     return _first(few or _scrambled(LOG2_FEW, SCRAMBLES, request), start, request, 1e-5)
 
 
-def _ensemble_work(log2: int, request: _Request) -> float:
+def _sizes_left(log2: int, error: float, searched: float, request: _Request) -> list[int]:
+    """The size of sets that promises the error asked for, or the largest that there is work for."""
+    wanted = log2 + int(np.ceil(np.log2(error / request.tol) / SCRAMBLED_ORDER))
+    sizes = [size for size in range(log2 + 2, min(wanted, LOG2_MOST) + 1)]
+    return [s for s in sizes if request.budget.affords(_ensemble_work(s, request, searched), error)][-1:]
+
+
+def _ensemble_work(log2: int, request: _Request, searched: float = 1.0) -> float:
     """What a solution on sets of this size takes at least."""
-    return sum(PROX_WORK * s.tokens * SCRAMBLES * 2.0**log2 * (NEXT_LEVEL + SEARCHES) for s in request.settings)
+    evaluations = NEXT_LEVEL + SEARCHES * searched
+    return sum(PROX_WORK * s.tokens * SCRAMBLES * 2.0**log2 * evaluations for s in request.settings)
 
 
-def _scrambled(log2: int, seed: int, request: _Request) -> Channel:
-    """Every length's averages on one scrambled Sobol set."""
-    return mixed(request.settings, lambda s: ProxChannel(sobol(node_dimensions(s), log2, seed), s))
+def _scrambled(log2: int, seed: int, request: _Request, searched: float = 1.0) -> Channel:
+    """Every length's averages on one scrambled Sobol set, of which a share is searched for minima."""
+
+    def made(setting: Setting) -> Channel:
+        channel = AlignedChannel.scrambled(log2, seed, setting)
+        channel.searched = searched
+        return channel
+
+    return mixed(request.settings, made)
 
 
-def _on_scrambles(log2: int, order: Array, near: Linearised, request: _Request, first: int = 0) -> _State:
+def _on_scrambles(
+    log2: int, order: Array, near: Linearised, request: _Request, first: int = 0, searched: float = 1.0
+) -> _State:
     """The fixed point on scrambled Sobol sets of this size, minima searched for afresh until nothing moves.
 
     They are not searched for again where the first search found that there is one alone.
     """
     tol = max(_residual_tolerance(request), 1e-9)
-    ensemble = Ensemble([_scrambled(log2, first + s, request) for s in range(SCRAMBLES)])
+    ensemble = Ensemble([_scrambled(log2, first + s, request, searched) for s in range(SCRAMBLES)])
     found = _by_newton(ensemble, order, near, request, tol)
     iterations = found.iterations
     for _ in range(3 if found.last.averages.jumped else 0):
@@ -337,26 +362,42 @@ def _on_scrambles(log2: int, order: Array, near: Linearised, request: _Request, 
             break
         found = _by_newton(ensemble, last.order, near, request, tol)
         iterations += found.iterations + 1
-    scatter = _scatter(ensemble, found.last, near, request)
-    errors = _errors(
-        found.last, near, _risk_slopes(found.last.order, request, np.full(RATES, 1e-4)), request, scatter, 0.0
-    )
-    method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {request.dimensions} dimensions"
+    slopes = _risk_slopes(found.last.order, request, np.full(RATES, RISK_STEP))
+    scatter = _scatter(ensemble, found.last, near, request, slopes)
+    errors = _errors(found.last, near, slopes, request, scatter, 0.0)
+    dim = max(sum(aligned_dimensions(s)) + location_dimensions(s) for s in request.settings)
+    method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {dim} dimensions"
     settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
     return _State(last, iterations, settled, float(errors[0]), errors[1:], [ensemble], method, None, True, [ensemble])
 
 
-def _scatter(ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Request) -> Array:
+def _scatter(
+    ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Request, slopes: Array | None = None
+) -> Array:
     """t bounds on all numbers from the scatter of the members, each propagated through the fixed point."""
-    return _t_bound([_passed_on(m, last.image, last.order, near, request) for m in ensemble.members])
+    tangent = None if slopes is None else (_risk(last.order, request)[0], slopes)
+    return _t_bound([_passed_on(m, last.image, last.order, near, request, tangent) for m in ensemble.members])
 
 
-def _passed_on(averages: Averages, image: Array, order: Array, near: Linearised, request: _Request) -> Array:
-    """All numbers at the fixed point of other averages at the same order parameters, which these map to `image`."""
+def _passed_on(
+    averages: Averages,
+    image: Array,
+    order: Array,
+    near: Linearised,
+    request: _Request,
+    tangent: tuple[float, Array] | None = None,
+) -> Array:
+    """All numbers at the fixed point of other averages at the same order parameters, which these map to `image`.
+
+    Next to it the risk follows its tangent, a value and slopes, where that is given.
+    """
     here = mapped(averages, order, request.problem)
     move = near.newton @ (to_free(here.image) - to_free(image))
-    risk, _ = _risk(from_free(to_free(order) + move), request)
+    if tangent is not None and np.abs(move).max() < FAR_MOVE:
+        risk = tangent[0] + float(tangent[1] @ move)
+    else:
+        risk, _ = _risk(from_free(to_free(order) + move), request)
     return np.asarray(np.r_[risk, reported(here, request.problem) + near.slopes @ move])
 
 

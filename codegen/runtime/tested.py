@@ -24,7 +24,7 @@ from replicode.codegen.runtime.kernel import (
     Array,
     hidden_law,
     label_chances,
-    loss_terms,
+    loss_value,
 )
 from replicode.codegen.runtime.label import ValueOverlaps, branched, label_at
 from replicode.codegen.runtime.lengths import Setting
@@ -89,7 +89,7 @@ def _of_scores(order: Array, setting: Setting, level: int) -> tuple[float, float
     for part, weights, _ in channel._weighted(order, at):
         here = at.at(part)
         sigmas = setting.kernel.sigma(here.w_chi, setting.params)
-        lost = loss_terms(here.y, (sigmas * here.w_z).sum(axis=0))[0]
+        lost = loss_value(here.y, (sigmas * here.w_z).sum(axis=0))
         missed = _missed_given(order, setting, sigmas, level) if _two_valued() else np.zeros_like(lost)
         total += weighted_sum(np.stack([lost, missed]), weights)
         mass += float(weights.sum())
@@ -147,7 +147,7 @@ def _of_values(order: Array, setting: Setting, level: int) -> tuple[float, float
     f, weights = _outputs(level, WIDE_PANEL if LABEL_NORMALS > 1 else PANEL)
     f = f * np.sqrt(at.q)
     y, chance = _labels_at(order, setting, at, f, level, found.A)
-    lost = float(weights @ (chance * loss_terms(y, np.broadcast_to(f[:, None], y.shape))[0]).sum(axis=1))
+    lost = float(weights @ (chance * loss_value(y, np.broadcast_to(f[:, None], y.shape))).sum(axis=1))
     missed = float(missed_labels(at, setting.noise, level)[0]) if _two_valued() else 0.0
     return lost, missed
 

@@ -8,8 +8,9 @@ import click
 
 from replicode.commands import options
 from replicode.commands.verb import Verb, finish, progress, show
-from replicode.spectrum import NO_BAYES
-from replicode.theory.errors import InputError, Refusal
+from replicode.theory.errors import InputError
+
+FOLLOWED = ("task", "tokens", "nu", "noise", "spectrum", "teacher")
 
 
 @click.command("bayes", cls=Verb)
@@ -23,8 +24,6 @@ from replicode.theory.errors import InputError, Refusal
 @click.option("-o", "--output", default=None, help="With a range: the file to draw both branches to.")
 def command(alpha: str, output: str | None, **arguments: Any) -> None:
     """The Bayes-optimal test risk at finite samples, with its branches; over a range of alpha, its thresholds."""
-    if (arguments.pop("spectrum"), arguments.pop("teacher")) != (None, None):
-        raise Refusal(NO_BAYES)
     if ":" in alpha:
         _over_range(options.ends("alpha", alpha), output, options.given(arguments))
         return
@@ -42,7 +41,7 @@ def _followed(ends: tuple[float, float], arguments: dict[str, Any]) -> dict[str,
 
     if not arguments.get("noise"):
         return None
-    known = {name: arguments[name] for name in ("task", "tokens", "nu", "noise") if name in arguments}
+    known = {name: arguments[name] for name in FOLLOWED if name in arguments}
     found = bayes_branch(**known, low=ends[0], high=ends[1], told=progress)
     return {n: list(getattr(found, n)) for n in ("spinodals", "transitions")} | {
         "errors": {n: list(e) for n, e in found.errors.items()},

@@ -10,23 +10,16 @@ from replicode.commands import options
 from replicode.commands.verb import Verb, progress, show
 
 
-def _param_ranges(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    return dict(options.named("param", text, "NAME=NUMBER or NAME=LO:HI") for text in texts)
-
-
 @click.command("curve", cls=Verb)
 @click.argument("activations", nargs=-1, required=True)
 @options.task
 @options.tokens
-@click.option("--alpha", required=True, help="Samples per dimension: a number, or a range LO:HI or LO:HI:N.")
-@click.option("--nu", required=True, help="Signal strength; of all these options one is a range.")
-@click.option("--noise", default="0", show_default=True, help="Label noise, a standard deviation.")
-@click.option("--lambda-k", "lambda_k", default="1", show_default=True)
-@click.option("--lambda-v", "lambda_v", default="1", show_default=True)
-@click.option("--param", "parameters", multiple=True, callback=_param_ranges, metavar="NAME=NUMBER|RANGE")
+@options.ranged
 @click.option("--optimal", is_flag=True, help="At the lambdas of least test risk.")
 @click.option("--trained", is_flag=True, help="Train attention at four values, and mark it.")
 @click.option("--no-bayes", "bayes", is_flag=True, flag_value=False, default=True, help="Without the Bayes line.")
+@options.spectrum
+@options.learned
 @options.digits
 @click.option("-o", "--output", default=None, help="The figure: .svg, .pdf or .png; CSV and JSON are left beside it.")
 def command(activations: tuple[str, ...], **arguments: Any) -> None:

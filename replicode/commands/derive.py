@@ -6,6 +6,7 @@ import click
 
 from replicode.commands import options
 from replicode.commands.verb import Verb, as_json, print_json
+from replicode.theory.errors import InputError
 
 
 @click.command("derive", cls=Verb)
@@ -15,6 +16,8 @@ from replicode.commands.verb import Verb, as_json, print_json
 @options.learned
 @click.option("--level", default="rs", show_default=True, help="rs, population, bayes, stability, 1rsb or dynamics.")
 @click.option("--format", "style", default="text", show_default=True, help="text, latex, markdown or json.")
+@click.option("--steps", is_flag=True, help="Also the numbered chain of steps that leads to the result.")
+@click.option("--fragment", is_flag=True, help="With latex: to paste into a paper, without the frame of a document.")
 @options.spectrum
 @options.param
 def command(
@@ -23,19 +26,23 @@ def command(
     tokens: str | None,
     level: str,
     style: str,
+    steps: bool,
+    fragment: bool,
     parameters: dict[str, float],
     spectrum: str | None,
     teacher: str | None,
     loss: str,
     labels: str,
 ) -> None:
-    """Free energy, saddle-point equations, reductions and the chain that leads to them."""
+    """The model, its free energy and saddle-point equations; with --steps the chain that leads to them."""
     options.one_of("level", level, ("rs", "population", "bayes", "stability", "1rsb", "dynamics"))
     options.one_of("format", style, ("text", "latex", "markdown", "json"))
+    if fragment and style != "latex":
+        raise InputError("fragment", style, "--format latex")
     from replicode.verbs.derive import derivation_of
 
-    found = derivation_of(activation, task, tokens, level, parameters, loss, labels, spectrum, teacher)
+    found = derivation_of(activation, task, tokens, level, parameters, loss, labels, spectrum, teacher, steps)
     if as_json() or style == "json":
         print_json("derive", found["json"])
     else:
-        click.echo(found[style])
+        click.echo(found["fragment" if fragment else style])

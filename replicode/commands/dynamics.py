@@ -27,6 +27,7 @@ from replicode.theory.errors import InputError
 @click.option("--flow", is_flag=True, help="The limit of small steps.")
 @click.option("--spherical", is_flag=True, help="Both directions keep their norms.")
 @options.whole("--points", "points", default="101", show_default=True, help="Times on the regular grid.")
+@options.learned
 @options.digits
 @click.option("--fixed-points", is_flag=True, help="Fixed points, their stability, the plateau, the largest step size.")
 @click.option("--compare", is_flag=True, help="Further ACTIVATIONs are for comparison.")

@@ -6,7 +6,7 @@ import click
 
 from replicode.commands import options
 from replicode.commands.verb import Verb, as_json, finish
-from replicode.theory.errors import InputError, Refusal
+from replicode.theory.errors import InputError
 
 
 @click.command("generate", cls=Verb)
@@ -42,14 +42,12 @@ def command(
     from replicode.asked import asked
     from replicode.codegen.compiler import generate
     from replicode.learned import learned, named
-    from replicode.spectrum import NO_BAYES, structured, token_spectrum
+    from replicode.spectrum import structured, token_spectrum
     from replicode.theory.derive.bayes import BayesSystem
     from replicode.theory.lengths import lengths
     from replicode.verbs.derive import derive
 
     law, data = lengths(tokens), token_spectrum(spectrum, teacher)
-    if data is not None and level == "bayes":
-        raise Refusal(NO_BAYES)
     model = structured(learned(None, loss, labels), data)
     system = derive(activation, task, law, model, parameters=parameters, level=level)
     trained = None if isinstance(system, BayesSystem) else system.activation

@@ -15,6 +15,8 @@ from replicode.commands.verb import Verb, show
 @options.task
 @options.tokens
 @options.physics
+@options.spectrum
+@options.learned
 @options.digits
 @click.option("--over", default="lambda_k,lambda_v", show_default=True, help="What to search over; also parameters.")
 @options.param

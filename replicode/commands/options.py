@@ -82,6 +82,10 @@ def _parameters(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -
     return values
 
 
+def _param_ranges(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    return dict(named("param", text, "NAME=NUMBER or NAME=LO:HI") for text in texts)
+
+
 def _converted(read: Callable[[str, str], Any], flag: str, name: str, metavar: str, more: dict[str, Any]) -> Option:
     def convert(_: click.Context, __: click.Parameter, text: str | None) -> Any:
         return None if text is None else read(name, text)
@@ -114,6 +118,16 @@ points = together(
     noise,
     real("--lambda-k", "lambda_k", default="1", show_default=True),
     real("--lambda-v", "lambda_v", default="1", show_default=True),
+)
+ranged = together(
+    click.option("--alpha", required=True, help="Samples per dimension: a number, or a range LO:HI or LO:HI:N."),
+    click.option(
+        "--nu", default=None, help="Signal strength, a number or a range as all of these; needed for any scores."
+    ),
+    click.option("--noise", default="0", show_default=True, help="Label noise, a standard deviation."),
+    click.option("--lambda-k", "lambda_k", default="1", show_default=True),
+    click.option("--lambda-v", "lambda_v", default="1", show_default=True),
+    click.option("--param", "parameters", multiple=True, callback=_param_ranges, metavar="NAME=NUMBER|RANGE"),
 )
 physics = together(
     points,

@@ -39,7 +39,7 @@ def draw(found: Curve, path: Path, logarithmic: bool) -> str:
             )
         if logarithmic:
             axes.set_xscale("log")
-            _plain_ticks(plt, axes)
+            plain_ticks(axes.xaxis)
         axes.set_xlim(found.values[0], found.values[-1])
         axes.set_xlabel(LABELS.get(found.parameter, found.parameter))
         axes.set_ylabel(r"test risk $\mathbb{E}\,(y - f)^2$")
@@ -52,13 +52,13 @@ def draw(found: Curve, path: Path, logarithmic: bool) -> str:
             plt.close(figure)
 
 
-def _plain_ticks(plt: Any, axes: Any) -> None:
+def plain_ticks(axis: Any) -> None:
     """Numbers as they are said, and not powers of ten."""
     import matplotlib.ticker as ticker
 
-    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:g}"))
-    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+    axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:g}"))
+    axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def _bayes(axes: Any, found: Curve) -> None:
@@ -103,11 +103,12 @@ def _setting(found: Curve) -> str:
     asked = found.asked
     shown = {"tokens": "L", "alpha": r"\alpha", "nu": r"\nu", "noise": r"\Delta"}
     lambdas = {} if asked["optimal"] else {"lambda_k": r"\lambda_k", "lambda_v": r"\lambda_v"}
-    parts = [rf"${tex} = {_number(asked[n])}$" for n, tex in {**shown, **lambdas}.items() if n != found.parameter]
+    parts = [rf"${tex} = {number(asked[n])}$" for n, tex in {**shown, **lambdas}.items() if n != found.parameter]
     return f"{asked['task']}, " + ", ".join(parts) + (r", best $\lambda_k, \lambda_v$" if asked["optimal"] else "")
 
 
-def _number(value: Any) -> str:
+def number(value: Any) -> str:
+    """A number in mathematics."""
     if isinstance(value, float):
         return r"\infty" if value == float("inf") else f"{value:g}"
     return rf"\mathrm{{{value}}}"

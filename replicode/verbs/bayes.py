@@ -12,6 +12,7 @@ from replicode.codegen.threads import one_thread
 from replicode.kinds import Model, Task
 from replicode.modules import bayes_module, call
 from replicode.results import Result
+from replicode.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.theory.lengths import Tokens, lengths
 
 
@@ -48,11 +49,14 @@ def bayes(
     noise: float = 0.0,
     digits: int | None = None,
     model: Model | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
 ) -> Bayes:
     """The Bayes-optimal test risk: the branch of the largest free entropy among informed and uninformed starts.
 
     A hard phase is where they end apart and the informed one has the larger free entropy: no known fast algorithm
-    then reaches this risk from an uninformed start.
+    then reaches this risk from an uninformed start. With a `spectrum` the tokens are structured, as in `solve`, and the
+    estimator knows their covariance and the variances of the teacher's weights, t_i.
     """
     tolerance, law = None if digits is None else check_digits(digits), lengths(tokens)
     at: dict[str, Any] = {
@@ -60,8 +64,11 @@ def bayes(
         "nu": not_negative("nu", nu, True),
         "noise": not_negative("noise", noise),
     }
+    of_tokens = token_spectrum(spectrum, teacher)
+    model = structured(model, of_tokens)
     module = bayes_module(task, law, model)
+    data = {} if of_tokens is None else {"spectrum": of_tokens.argument}
     with one_thread():
-        found = call(module, "solve", **at, tol=tolerance)
-    told = None if digits is None else int(digits)
-    return Bayes(**found._asdict(), asked=asked(None, task, law, None, model, **at, digits=told))
+        found = call(module, "solve", **at, **data, tol=tolerance)
+    told = {"digits": None if digits is None else int(digits)} | ({} if of_tokens is None else of_tokens.question())
+    return Bayes(**found._asdict(), asked=asked(None, task, law, None, model, **at, **told))

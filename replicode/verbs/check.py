@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from replicode.asked import asked
@@ -49,6 +49,52 @@ def check(
     With a spectrum the properties of its prior are looked at too. Where the number of tokens varies the suite is run at
     each length, and on their mixture.
     """
+    from replicode.validation.properties import subject, suited
+
+    law, data = None if tokens is None else lengths(tokens), token_spectrum(spectrum, teacher)
+    with budget("checking the activation"):
+        read = _read(act, task, law, given_parameters(parameters, more))
+        tried = suited(law)
+        suites = [subject(read.fixed, read.setting, n, read.found) for n in tried.tokens]
+    verdicts = _verdicts(suites, tried) | _of_spectrum(read.fixed, read.setting, tried, data)
+    facts = {
+        **read.facts,
+        "parameter_values": {**read.settled.values, **suites[0].parameters},
+        "suite_tokens": tried.fixed or list(tried.tokens),
+        "properties": {name: verdict.outcome for name, verdict in verdicts.items()},
+        "details": {name: verdict.detail for name, verdict in verdicts.items() if verdict.detail},
+        "witnesses": {name: claim.witness for name, claim in read.claims.items() if claim.witness},
+    }
+    told = tuple(_warnings(read.found.growth.positive, read.claims, verdicts))
+    return CheckResult(facts, warnings=told, asked=asked(act, task, law, read.settled.values, **_question(data)))
+
+
+def facts(
+    act: ActivationLike,
+    task: str | Task = "spiked",
+    tokens: Tokens | None = None,
+    parameters: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """What the symbolic analysis says of an activation, without the property suite: a second or so."""
+    with budget("reading the activation"):
+        law = None if tokens is None else lengths(tokens)
+        return _read(act, task, law, given_parameters(parameters, {})).facts
+
+
+@dataclass(frozen=True)
+class _Read:
+    """An activation with its values, the same without them, its task, what was found, and that as plain facts."""
+
+    settled: Any
+    fixed: Any
+    setting: Any
+    found: Any
+    claims: Mapping[str, Any]
+    facts: dict[str, Any]
+
+
+def _read(act: ActivationLike, task: str | Task, law: Lengths | None, given: Mapping[str, float]) -> _Read:
+    """The symbolic analysis and the Nishimori condition."""
     from replicode.theory.derive.nishimori import nishimori
     from replicode.theory.language import unparse
     from replicode.theory.language.activation import activation
@@ -56,29 +102,23 @@ def check(
     from replicode.theory.language.task import task as setting_of
     from replicode.theory.properties.analysis import analysis
     from replicode.theory.properties.domain import check_domain
-    from replicode.validation.properties import subject, suited
 
-    law, data = None if tokens is None else lengths(tokens), token_spectrum(spectrum, teacher)
     varies = law is not None and law.fixed is None
-    with budget("checking the activation"):
-        settled = activation(act, given_parameters(parameters, more))
-        setting = setting_of(task).at(law) if varies else setting_of(task)
-        for length in law.tokens if law else (None,):
-            check_domain(settled, length)
-        fixed = settled.with_values()
-        found = analysis(fixed)
-        condition = nishimori(fixed, setting)
-        if condition is not None and varies and L in condition.a.free_symbols:
-            condition = None
-        tried = suited(law)
-        suites = [subject(fixed, setting, n, found) for n in tried.tokens]
-    verdicts = _verdicts(suites, tried) | _of_spectrum(fixed, setting, tried, data)
+    settled = activation(act, given)
+    setting = setting_of(task).at(law) if varies else setting_of(task)
+    for length in law.tokens if law else (None,):
+        check_domain(settled, length)
+    fixed = settled.with_values()
+    found = analysis(fixed)
+    condition = nishimori(fixed, setting)
+    if condition is not None and varies and L in condition.a.free_symbols:
+        condition = None
     claims = {
         "equivariant": found.equivariant,
         "normalised": found.normalised,
         "shift_invariant": found.shift_invariant,
     }
-    facts = {
+    told = {
         "activation": settled.text,
         "task": setting.text,
         "tokens": law and (law.fixed or str(law)),
@@ -93,14 +133,8 @@ def check(
         "nishimori_condition": None if condition is None else {"a": str(condition.a), "c": str(condition.c)},
         "row_sum": None if found.properties.row_sum is None else unparse(found.properties.row_sum),
         "homogeneous": None if found.homogeneous is None else str(found.homogeneous),
-        "parameter_values": {**settled.values, **suites[0].parameters},
-        "suite_tokens": tried.fixed or list(tried.tokens),
-        "properties": {name: verdict.outcome for name, verdict in verdicts.items()},
-        "details": {name: verdict.detail for name, verdict in verdicts.items() if verdict.detail},
-        "witnesses": {name: claim.witness for name, claim in claims.items() if claim.witness},
     }
-    told = tuple(_warnings(found.growth.positive, claims, verdicts))
-    return CheckResult(facts, warnings=told, asked=asked(act, task, law, settled.values, **_question(data)))
+    return _Read(settled, fixed, setting, found, claims, told)
 
 
 def _question(data: TokenSpectrum | None) -> dict[str, Any]:
@@ -163,8 +197,8 @@ def as_text(result: Mapping[str, Any]) -> str:
     lines = [f"{result['activation']}, task {result['task']}", ""]
     width = max(len(name) for name in (*FACTS, *result["properties"]))
     for name in FACTS:
-        lines.append(f"{name:<{width}}  {_shown(result[name])}{_remark(result['witnesses'].get(name))}")
-    lines += ["", f"property suite at {_shown(result['suite_tokens'])} tokens"]
+        lines.append(f"{name:<{width}}  {shown(result[name])}{_remark(result['witnesses'].get(name))}")
+    lines += ["", f"property suite at {shown(result['suite_tokens'])} tokens"]
     for name, outcome in result["properties"].items():
         lines.append(f"{name:<{width}}  {outcome}{_remark(result['details'].get(name))}")
     return "\n".join(lines)
@@ -174,9 +208,10 @@ def _remark(text: str | None) -> str:
     return f"  ({text})" if text else ""
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A fact in words."""
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {_shown(part)}" for name, part in value.items())
+        return ", ".join(f"{name}: {shown(part)}" for name, part in value.items())
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return (

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.arguments import check_digits
 from replicode.content import activation_text
-from replicode.problem import PHYSICS, problem
+from replicode.learned import LABELS, LOSS, signal
+from replicode.problem import PHYSICS, Learning, problem
 from replicode.ranges import ALLOWED, Range, read_range
-from replicode.results import Result, plain
+from replicode.results import Result
+from replicode.spectrum import SpectrumLike
 from replicode.theory.errors import InputError, ReplicodeError
 from replicode.theory.lengths import Tokens
 from replicode.tracing import Traced, Tracer
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 BAYES_POINTS = 17
 TRAINED_MARKS, TRAINED_DIM, TRAINED_SEEDS = 4, 200, 10
 Say = Callable[[str], None]
+OnNode = Callable[[str, float, Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,7 +98,7 @@ def curve(
     task: str | Task = "spiked",
     tokens: Tokens,
     alpha: Any,
-    nu: Any,
+    nu: Any = None,
     noise: Any = 0.0,
     lambda_k: Any = 1.0,
     lambda_v: Any = 1.0,
@@ -106,18 +109,30 @@ def curve(
     output: str | Path | None = None,
     keep: bool = True,
     say: Say | None = None,
+    on_node: OnNode | None = None,
+    loss: str = LOSS,
+    labels: str = LABELS,
     model: Model | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Curve:
     """Solve along one parameter, given as a range `"LO:HI"` or `"LO:HI:N"` or a tuple of these numbers.
 
     `optimal` takes the lambdas of the least test risk at every node; `trained` trains attention at four values. With
-    `output`, a picture's file, the figure is drawn there and the data left beside it as CSV and JSON.
+    `output`, a picture's file, the figure is drawn there and the data left beside it as CSV and JSON. `on_node` is
+    told every node once it is there: activation, value, and what was found.
     """
     if not acts:
         raise InputError("activation", "", "at least one activation")
-    given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
+    given = {
+        "alpha": alpha,
+        "nu": max(signal(act, nu) for act in acts) if nu is None else nu,
+        "noise": noise,
+        "lambda_k": lambda_k,
+        "lambda_v": lambda_v,
+    }
     read = {n: read_range(n, v) for n, v in {**given, **(parameters or {}), **more}.items()}
     axis, fixed = _axis(read, optimal)
     tol = None if digits is None else check_digits(digits)
@@ -127,12 +142,13 @@ def curve(
     if len(set(names)) < len(names):
         raise InputError("activation", ", ".join(names), "each activation once")
     physics, own = {n: fixed[n] for n in PHYSICS}, {n: v for n, v in fixed.items() if n not in PHYSICS}
-    posed = [problem(act, task, tokens, physics, own, None, model) for act in acts]
+    how = Learning(loss, labels, spectrum, teacher)
+    posed = [problem(act, task, tokens, physics, own, None, model, how) for act in acts]
     for each in posed:
         each.check_name("parameter", axis.name)
         each.with_values(**{axis.name: axis.high}).check()
     line = _bayes_line(posed[0], axis, told) if bayes else None
-    traced = {name: _traced(name, p, axis, tol, optimal, keep, told) for name, p in zip(names, posed)}
+    traced = {name: _traced(name, p, axis, tol, optimal, keep, told, on_node) for name, p in zip(names, posed)}
     marks = {n: _trained(p, axis, traced[n], optimal, told) for n, p in zip(names, posed)} if trained else {}
     values = tuple(axis.values())
     found = Curve(
@@ -169,7 +185,9 @@ def _target(output: str | Path | None) -> Path | None:
     return checked_picture(output)
 
 
-def _traced(name: str, posed: Any, axis: Range, tol: float | None, optimal: bool, keep: bool, told: Say) -> Traced:
+def _traced(
+    name: str, posed: Any, axis: Range, tol: float | None, optimal: bool, keep: bool, told: Say, on_node: OnNode | None
+) -> Traced:
     count = [0]
 
     def tell(value: float, found: Mapping[str, Any]) -> None:
@@ -178,6 +196,8 @@ def _traced(name: str, posed: Any, axis: Range, tol: float | None, optimal: bool
             f"{name}: node {count[0]}, {axis.name} = {value:.6g}: test risk {found['values']['test_risk']:.8g} "
             f"+- {found['error']:.0e}"
         )
+        if on_node is not None:
+            on_node(name, value, found)
 
     return Tracer(posed, axis, tol, optimal, keep, tell).trace()
 
@@ -213,18 +233,19 @@ def _bayes_line(posed: Any, axis: Range, told: Say) -> Callable[[float], float |
 
     physics = ("alpha", "nu", "noise")
 
-    def at(value: float) -> float | None:
+    def risk(value: float) -> float | None:
         here = posed.with_values(**{axis.name: value}).values
-        found = bayes_reference(posed.task, posed.law, here["alpha"], here["nu"], here["noise"], posed.model)
+        at = here["alpha"], here["nu"], here["noise"]
+        found = bayes_reference(posed.task, posed.law, *at, posed.model, posed.spectrum)
         return None if found is None else found[0]
 
     if axis.name not in physics:
-        constant = at(axis.low)
+        constant = risk(axis.low)
         return lambda _: constant
     places = np.linspace(*axis.ends, BAYES_POINTS)
     risks = []
     for i, place in enumerate(places):
-        risks.append(at(axis.value(float(place))))
+        risks.append(risk(axis.value(float(place))))
         told(f"Bayes-optimal: {i + 1} of {BAYES_POINTS}")
     if any(r is None for r in risks):
         return None
@@ -243,7 +264,7 @@ def _trained(posed: Any, axis: Range, traced: Traced, optimal: bool, told: Say) 
         here = posed.with_values(**{axis.name: value}).values
         if optimal:
             row = traced.row(value)
-            here = {**here, **{n: row[n] for n in OVER}}
+            here = {**here, **{n: row[n] for n in posed.strengths}}
         report = validate(
             posed.act,
             task=posed.task,
@@ -251,6 +272,7 @@ def _trained(posed: Any, axis: Range, traced: Traced, optimal: bool, told: Say) 
             dim=TRAINED_DIM,
             seeds=TRAINED_SEEDS,
             model=posed.model,
+            spectrum=posed.spectrum,
             **here,
         )
         risk = report.trained.get("test_risk", {})
@@ -263,24 +285,7 @@ def _trained(posed: Any, axis: Range, traced: Traced, optimal: bool, told: Say) 
 
 def _saved(found: Curve, target: Path, logarithmic: bool) -> Curve:
     """Draw, and leave the data beside the picture."""
-    import json
-    from dataclasses import replace
-
-    from replicode.codegen.writing import write
+    from replicode.figures.beside import saved
     from replicode.figures.curves import draw
-    from replicode.figures.table import write as write_table
 
-    data = write_table(found.rows(), target.with_suffix(".csv"))
-    picture = draw(found, target, logarithmic)
-    whole = replace(found, files=(picture, data, str(target.with_suffix(".json"))))
-    write(target.with_suffix(".json"), json.dumps(_finite(plain(whole.to_dict())), indent=1))
-    return whole
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no numbers that are not finite."""
-    if isinstance(value, float):
-        return value if value - value == 0.0 else None
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, list) else value
+    return saved("curve", found, target, lambda path: draw(found, path, logarithmic))

@@ -14,13 +14,14 @@ from replicode.kinds import ActivationLike, Model, SaddleSystem, System, Task
 from replicode.learned import LABELS, LOSS, learned
 from replicode.learned import named as texts
 from replicode.levels import GENERATED, LEVELS, derived, named
-from replicode.spectrum import NO_BAYES, SpectrumLike, structured, token_spectrum
+from replicode.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import budget
 from replicode.theory.errors import Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
+    from replicode.present import Derivation
     from replicode.theory.derive.stability import StabilitySystem
 
 
@@ -86,39 +87,42 @@ def derivation_of(
     labels: str = LABELS,
     spectrum: SpectrumLike | None = None,
     teacher: str | None = None,
+    steps: bool = False,
 ) -> dict[str, Any]:
     """The derivation of an activation in every format, from the cache when it is there.
 
-    With a spectrum it is that of structured tokens, the same for all spectra: these are data of the equations.
+    `steps` adds the numbered chain to the pages; the JSON always has it. With a spectrum it is that of structured
+    tokens, the same for all spectra: these are data of the equations.
     """
     one_of("level", level, LEVELS)
     data = token_spectrum(spectrum, teacher)
     model = structured(learned(None, loss, labels), data)
-    if data is not None and level == "bayes":
-        raise Refusal(NO_BAYES)
     law = None if tokens is None else lengths(tokens)
     given = given_parameters(parameters, {})
     of = None if level == "bayes" else named(act)
 
     def build() -> dict[str, Any]:
-        from replicode.present import as_json, as_latex, as_markdown, as_text, derivation
+        from replicode.present import as_json, derivation
 
         found = derivation(_system(level, of, task, law, model, given))
-        return {
-            "made_for": f"derivation of {found.subject}, task {found.task}, level {level}",
-            "json": as_json(found),
-            "text": as_text(found),
-            "markdown": as_markdown(found),
-            "latex": as_latex(found),
-        }
+        made_for = f"derivation of {found.subject}, task {found.task_name}, level {level}"
+        return {"made_for": made_for, "json": as_json(found), **_pages(found, steps)}
 
     with budget(f"deriving level {level}"):
         content = () if of is None else (activation_content(of), sorted(given.items()))
-        key = *content, task_content(task), repr(law), level, *model_content(model)
+        key = *content, task_content(task), repr(law), level, steps, *model_content(model)
         found = cached("derive", key, build)
         more = texts(loss, labels) | ({} if data is None else data.question())
         stamp = {"asked": asked(of, task, law, given, model, level=level, **more), "version": __version__}
     return found | {"json": found["json"] | stamp}
+
+
+def _pages(found: Derivation, steps: bool) -> dict[str, str]:
+    """The derivation in every format, without the chain or with it."""
+    from replicode.present import as_latex, as_latex_fragment, as_markdown, as_text
+
+    pages = {"text": as_text, "markdown": as_markdown, "latex": as_latex, "fragment": as_latex_fragment}
+    return {name: write(found, steps) for name, write in pages.items()}
 
 
 def _system(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from replicode.arguments import check_digits, not_negative, positive
 from replicode.asked import asked
 from replicode.codegen.threads import one_thread
+from replicode.learned import LABELS, LOSS, learned, named
 from replicode.modules import call, dynamics_module
 from replicode.results import Result
 from replicode.theory.errors import InputError
@@ -39,7 +40,8 @@ CURVES = (
 class Dynamics(Result):
     """A trajectory; `error` bounds the error of test_risk at all times, `errors` those of the overlaps.
 
-    `escape` is when the risk is half-way from the plateau to its end, `convergence` from when on nothing moves.
+    `escape` is when the loss is half-way from the plateau to its end, `convergence` from when on nothing moves.
+    `test_loss` is the average loss of a fresh sequence, where it is no square on Gaussian labels.
     `simulated` has means and standard errors of SGD on tokens, `compare` the trajectories of other activations, and
     `first_escape` says which of them all leaves the plateau first.
     """
@@ -56,6 +58,7 @@ class Dynamics(Result):
     rates: Mapping[str, float]
     error: float
     errors: Mapping[str, float]
+    test_loss: tuple[float, ...] | None = None
     fixed_points: tuple[Mapping[str, Any], ...] | None = None
     plateau: Mapping[str, Any] | None = None
     critical_rate: float | None = None
@@ -68,6 +71,7 @@ class Dynamics(Result):
         found = super().shown()
         last = {name: values[-1] for name, values in self.order_parameters.items()}
         ends = {"time": self.time[-1], "test_risk": self.test_risk[-1], "order_parameters": last}
+        ends |= {} if self.test_loss is None else {"test_loss": self.test_loss[-1]}
         others = {"compare": {n: _summary(c) for n, c in (self.compare or {}).items()}, "simulated": None}
         return {name: value for name, value in (found | ends | others).items() if value not in (None, {})}
 
@@ -98,6 +102,8 @@ def dynamics(
     compare: Sequence[ActivationLike] = (),
     dim: int | None = None,
     seeds: int = 16,
+    loss: str = LOSS,
+    labels: str = LABELS,
     model: Model | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
@@ -105,10 +111,10 @@ def dynamics(
     """The trajectory from a start to time = steps/D; with `flow` the limit of small steps, rates being speeds.
 
     Overlaps that `start` does not name are 0, norms 0.01 or what their m needs. A `rate_v` of 0 keeps v fixed, and
-    `spherical` keeps both norms. `fixed_points` adds these, the plateau and the largest step size; `dim` adds SGD on
-    tokens in that dimension, over `seeds` runs.
+    `spherical` keeps both norms. `loss` and `labels` are those of `solve`. `fixed_points` adds these, the plateau and
+    the largest step size; `dim` adds SGD on tokens in that dimension, over `seeds` runs.
     """
-    law, values = lengths(tokens), given_parameters(parameters, more)
+    law, values, model = lengths(tokens), given_parameters(parameters, more), learned(model, loss, labels)
     how = {
         "nu": not_negative("nu", nu, infinite=True),
         "noise": not_negative("noise", noise),
@@ -139,7 +145,7 @@ def dynamics(
         extra |= {"compare": curves, "first_escape": _first({_label(act): found._asdict(), **curves})}
     warnings = (*found.warnings, *(f"{name}: {w}" for name, c in curves.items() for w in c["warnings"]))
     options = {**how, "start": dict(begin), "points": grid, "digits": digits, "dim": size, "seeds": runs}
-    stamp = asked(act, task, law, own, model, **options, compare=[_label(a) for a in compare])
+    stamp = asked(act, task, law, own, model, **options, **named(loss, labels), compare=[_label(a) for a in compare])
     return Dynamics(**(found._asdict() | {"warnings": warnings}), **extra, asked=stamp)
 
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from replicode.arguments import check_digits
+from replicode.learned import LABELS, LOSS, signal
 from replicode.minimise import Array, Minimum, Trial, minimise
-from replicode.problem import Problem, Start, problem
+from replicode.problem import Learning, Problem, Start, problem
 from replicode.results import Solution
+from replicode.spectrum import SpectrumLike
 from replicode.stable_side import constrained
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Tokens
@@ -54,7 +56,7 @@ def optimal(
     task: str | Task = "spiked",
     tokens: Tokens,
     alpha: float,
-    nu: float,
+    nu: float | None = None,
     noise: float = 0.0,
     over: str | Sequence[str] = OVER,
     lambda_k: float = 1.0,
@@ -62,18 +64,22 @@ def optimal(
     digits: int | None = None,
     init: Start = "informed",
     bayes: bool = True,
+    loss: str = LOSS,
+    labels: str = LABELS,
     model: Model | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Optimum:
     """The least test risk over the parameters named in `over`, from those given, by a quasi-Newton method.
 
     Lambdas are searched from 1e-4 to 1e4 in logarithms, parameters of the activation within 20 of their start. The
-    search is local: it goes downhill from the start.
+    search is local: it goes downhill from the start. Loss, labels, spectrum and teacher are as in `solve`.
     """
-    physics = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
+    physics = {"alpha": alpha, "nu": signal(act, nu), "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
     tol = None if digits is None else check_digits(digits)
-    posed = problem(act, task, tokens, physics, parameters, more, model)
+    posed = problem(act, task, tokens, physics, parameters, more, model, Learning(loss, labels, spectrum, teacher))
     names = searched(over, posed)
     found = best(posed, names, tol, init)
     solution = Optimum(**found, asked=posed.asked(over=list(names), digits=digits))
@@ -83,7 +89,9 @@ def optimal(
 def searched(over: str | Sequence[str], posed: Problem) -> tuple[str, ...]:
     """The parameters to search over, checked."""
     names = tuple(over.split(",") if isinstance(over, str) else over)
-    allowed = (*OVER, *posed.module.PARAMETERS)
+    allowed = (*posed.strengths, *posed.module.PARAMETERS)
+    if names == OVER:
+        names = posed.strengths  # of regression, which has no scores, that of the values alone
     for name in names:
         if name not in allowed:
             raise InputError("over", name, f"some of {', '.join(allowed)}, separated by commas")

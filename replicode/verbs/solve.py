@@ -15,7 +15,7 @@ from replicode.kinds import ActivationLike, Model, Task
 from replicode.learned import LABELS, LOSS, learned, named, signal
 from replicode.modules import call, module_for
 from replicode.results import Solution
-from replicode.spectrum import SpectrumLike, structured, token_spectrum
+from replicode.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
@@ -65,7 +65,7 @@ def solve(
     `loss` and `labels` are names or expressions; `model` says the same, and more, as an object. The default is a square
     loss on noisy values of the hidden token. `nu` may be left out where the activation is a constant.
     With a `spectrum` the tokens are structured: power:A:D, a file, or an array of eigenvalues, with a `teacher`;
-    the overlaps then are in the metric of the covariance, and there is no bayes_risk.
+    the overlaps then are in the metric of the covariance, and bayes_risk is that of an estimator that knows both.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
     tolerance = None if digits is None else check_digits(digits, MOST_DIGITS)
@@ -98,9 +98,10 @@ def solve(
     solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options, **question))
     if rsb or (rsb is None and wanted is None and law_of_tokens is None):
         solution = beside_step(solution, module, (act, task, law, model), at, values, asked_for=bool(rsb))
-    if law_of_tokens is not None or not bayes or slow_bayes(module):
+    if not bayes or slow_bayes(module):
         return solution
-    return _beside_bayes(solution, bayes_reference(task, law, at["alpha"], at["nu"], at["noise"], model))
+    here = at["alpha"], at["nu"], at["noise"]
+    return _beside_bayes(solution, bayes_reference(task, law, *here, model, law_of_tokens))
 
 
 def check_structured(digits: int | None, rsb: int | None) -> None:
@@ -117,16 +118,23 @@ def slow_bayes(module: ModuleType) -> bool:
 
 
 def bayes_reference(
-    task: str | Task, tokens: Tokens, alpha: float, nu: float, noise: float, model: Model | None = None
+    task: str | Task,
+    tokens: Tokens,
+    alpha: float,
+    nu: float,
+    noise: float,
+    model: Model | None = None,
+    spectrum: TokenSpectrum | None = None,
 ) -> tuple[float, float] | None:
     """The Bayes-optimal test risk and its error, from the cache when it is there; None where it is refused."""
     law = lengths(tokens)
+    point_of: dict[str, Any] = {"task": task, "tokens": law, "nu": nu, "alpha": alpha, "noise": noise}
 
     def build() -> dict[str, Any]:
         from replicode.verbs.bayes import bayes
 
         try:
-            found = bayes(task=task, tokens=law, nu=nu, alpha=alpha, noise=noise, digits=BAYES_DIGITS, model=model)
+            found = bayes(**point_of, digits=BAYES_DIGITS, model=model, spectrum=spectrum)
         except BudgetSpent:
             raise
         except Refusal as refusal:
@@ -139,8 +147,9 @@ def bayes_reference(
         }
 
     key = task_content(task), repr(law), float(alpha), float(nu), float(noise), BAYES_DIGITS, *model_content(model)
+    of_tokens = () if spectrum is None else (spectrum.digest,)
     try:
-        found = cached("bayes", key, build)
+        found = cached("bayes", (*key, *of_tokens), build)
     except BudgetSpent:  # not kept: another machine, or a larger budget, may have it
         return None
     return None if found["risk"] is None else (float(found["risk"]), float(found["error"]))
@@ -151,7 +160,8 @@ def bayes_beside(solution: Found, posed: Problem) -> Found:
     if slow_bayes(posed.module):
         return solution
     at = solution.asked
-    reference = bayes_reference(posed.task, posed.law, at["alpha"], at["nu"], at["noise"], posed.model)
+    here = at["alpha"], at["nu"], at["noise"]
+    reference = bayes_reference(posed.task, posed.law, *here, posed.model, posed.spectrum)
     return _beside_bayes(solution, reference)
 
 

@@ -20,6 +20,7 @@ from replicode.theory.derive.population import derive_population
 from replicode.theory.derive.rsb import derive_step
 from replicode.theory.derive.saddle import derive
 from replicode.theory.model import STRUCTURED_MODEL
+from replicode.theory.problem import model_of
 
 GOLDEN = Path(__file__).parent
 RUNTIME_STARTS = ("\n# What belongs to one number of tokens", "\n# Quadrature nodes", "\n# Checks of the arguments")
@@ -30,6 +31,8 @@ CASES = {
     "max_2.txt": ("softmax", 2, "max"),
     "lengths.txt": ("linear", "1:0.25,2:0.75"),
     "structured_2.txt": ("softmax", 2, "spiked", STRUCTURED_MODEL),
+    "huber_2.txt": ("softmax", 2, "spiked", model_of("huber:1")),
+    "logistic_sign.txt": ("linear", "1:0.5,2:0.5", "spiked", model_of("logistic", "sign")),
     "step_softmax_2.txt": ("softmax", 2, "spiked", None, lambda *of: derive_step(derive(*of))),
     "bayes_spiked_2.txt": ("spiked", 2, None),
     "bayes_max_2.txt": ("max", 2, None),

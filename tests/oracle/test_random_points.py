@@ -51,7 +51,8 @@ class Effort(NamedTuple):
     log2_sobol: int
 
     def coarse(self) -> dict[str, Any]:
-        return {"LARGEST_LATTICE": self.lattice, "LOG2_FEW": self.log2_sobol, "LOG2_SOBOL": (self.log2_sobol,)}
+        sizes = {"LOG2_FEW": self.log2_sobol, "LOG2_SOBOL": (self.log2_sobol,), "LOG2_MOST": self.log2_sobol}
+        return {"LARGEST_LATTICE": self.lattice} | sizes
 
     def fine(self) -> dict[str, Any]:
         return self.coarse() | {"LARGEST_LATTICE": 4 * self.lattice}
@@ -126,9 +127,8 @@ def sobol_reference(module: Any, found: Any, point: Point, effort: Effort) -> Re
     setting = module.Setting(physics[1], physics[2], module.parameter_values(given))
     task = module._Request((setting,), module.Problem(physics[0], *physics[3:]), TOLERANCE)
     order = np.array([found.order_parameters[name] for name in module.ORDER_NAMES])
-    dim = module.node_dimensions(setting)
     with np.errstate(all="ignore"), patched(module, NEAR=DENSE_NEAR, FAR=DENSE_FAR):
-        few = module.ProxChannel(module.sobol(dim, effort.log2_sobol, OTHER_SCRAMBLES), setting)
+        few = module._scrambled(effort.log2_sobol, OTHER_SCRAMBLES, task)
         near = module.linearised(few, module.evaluate(few, order, task.problem), task.problem)
         state = module._on_scrambles(effort.log2_sobol + 2, order, near, task, OTHER_SCRAMBLES)
         errors = np.r_[state.error, state.errors] if state.converged else np.full(1 + len(module.REPORTED), np.inf)

@@ -11,6 +11,7 @@ from math import inf
 import numpy as np
 import pytest
 
+from replicode.spectrum import token_spectrum
 from replicode.validation.amp import INFORMED, UNINFORMED, Start, message_passing
 from replicode.validation.amp_evolution import by_quadrature, by_sampling
 from replicode.validation.amp_problem import fresh_risk, problem
@@ -147,3 +148,15 @@ def test_two_ways_to_the_state_evolution_agree(task, nu, count):
         gap = np.abs(getattr(exact, name) - getattr(drawn, name))
         assert (gap[1:] <= 5.6 * drawn.errors[row, 1:] + exact.errors[row, 1:]).all(), name
     assert drawn.errors.max() < 0.01
+
+
+@pytest.mark.parametrize(("spectrum", "teacher"), [("power:1:100", "isotropic"), ("power:0.7:100", "top:20")])
+def test_structured_tokens_follow_their_state_evolution(spectrum, teacher):
+    """With the variances of the teacher's coordinates in the prior; the isotropic prior's evolution is rejected."""
+    of = problem(*REFERENCE, spectrum=token_spectrum(spectrum, teacher).coordinates)
+    values = tracks(of, (UNINFORMED,), {1000: 8})[UNINFORMED]
+    arrays = {"point": {q: {d: np.array(v) for d, v in by_dim.items()} for q, by_dim in values.items()}}
+    verdicts = []
+    for theory, error in (evolved(of, UNINFORMED), evolved(problem(*REFERENCE), UNINFORMED)):
+        verdicts.append(compare_grid(arrays, {"point": theory}, {"point": error}, false_alarm=1e-3, shift=0.03))
+    assert [v.verdict for v in verdicts] == ["agrees", "disagrees"] and verdicts[0].power >= 0.9

@@ -16,6 +16,7 @@ from scipy import stats
 
 from replicode.codegen.compiler import generate
 from replicode.theory.derive.dynamics import BATCH, derive_dynamics, pulls_of, rate_of, spreads_of
+from replicode.theory.problem import model_of
 from replicode.validation.reduced import descend_reduced
 from replicode.validation.stream import OVERLAPS, Descent, Stream, descend
 
@@ -163,3 +164,32 @@ def test_a_drawn_activation(shape, a):
     made = generate(derive_dynamics(shape.format(a=a), "spiked", 2)).load()
     found = extrapolated(made, 1.0, 0.3, {}, 64, 600)
     assert p_value(*found, theory(made, 1.0, 0.3, {})) > FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels"),
+    [
+        ("logistic", "sign"),
+        *[
+            pytest.param(*case, marks=pytest.mark.full)
+            for case in (("huber:1", "outliers:0.2:2"), ("hinge", "logit:2"), ("quadratic", "magnitude"))
+        ],
+    ],
+)
+def test_other_losses_and_labels(loss, labels):
+    """The chain of the overlaps at D = 100 and 200, extrapolated; a gain of 1.1 times what it is, is rejected."""
+    model = model_of(loss, labels)
+    made = generate(derive_dynamics("softmax", "spiked", 2, model)).load()
+    stream = Stream.of(made, 2.0, NOISE, (), model)
+    found = []
+    for dim in (100, 200):
+        rng = np.random.default_rng([dim, 7])
+        path = descend_reduced(stream, Descent(1.0, 1.0, DECAY, DECAY), BEGIN, dim, 6000, TIMES, rng)
+        found.append(path.transpose(1, 0, 2).reshape(6000, -1))
+    coarse, fine = found
+    covariance = 4 * np.cov(fine.T) / len(fine) + np.cov(coarse.T) / len(coarse)
+    mean = 2 * fine.mean(axis=0) - coarse.mean(axis=0)
+    assert p_value(mean, covariance, theory(made, 2.0, 1.0, {})) > FALSE_ALARM
+    plain = made.loss_at
+    made.loss_at = lambda y, f: tuple(c * t for c, t in zip((1.0, 1.1, 1.0), plain(y, f), strict=True))
+    assert p_value(mean, covariance, theory(made, 2.0, 1.0, {})) < FALSE_ALARM

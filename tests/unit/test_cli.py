@@ -228,7 +228,9 @@ def test_generate_leaves_no_partial_file(store, tmp_path):
 def test_derive_in_every_format(store, style):
     done = replicode(store, "derive", "softmax", "--format", style)
     assert done.returncode == 0, done.stderr
-    assert {"text": "mh_k", "markdown": "`mh_k", "latex": r"\begin{document}", "json": '"mh_k"'}[style] in done.stdout
+    assert {"text": "mh_k", "markdown": r"\hat m_{k}", "latex": r"\begin{document}", "json": '"mh_k"'}[
+        style
+    ] in done.stdout
 
 
 def test_derive_json_keys(store):

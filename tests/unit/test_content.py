@@ -100,7 +100,7 @@ def test_tasks_derivations_and_figures_follow_the_content():
     assert task_content("leaning") != before[1]
     second = derivation_of("mine", "leaning", 1, "population")["json"]
     assert first[1]["activation"] == "1 + x" and second["activation"] == "1 + (1/2)*x"
-    assert first[1]["task"] != second["task"]
+    assert first[1]["log_weight"] != second["log_weight"]
     forget("leaning")
     with pytest.raises(rc.InputError, match=r"task: got 'leaning'"):
         bayes_reference("leaning", 1, 4.0, 2.0, 0.3)

@@ -19,7 +19,8 @@ from replicode.cli import main
 from replicode.codegen.compiler import generate
 from replicode.theory.derive.dynamics import derive_dynamics
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.model import F, Model, Y
+from replicode.theory.model import LABEL_NOISE, NOISE, Z_STAR, Model
+from replicode.theory.problem import model_of
 
 CASES = {
     "softmax": ("softmax", "spiked", 2, 2.0, ()),
@@ -74,6 +75,54 @@ def test_the_risk_never_rises_along_the_flow(name, at, speed):
     path = module(name).integrated(m, at, np.linspace(0, 4, 15), 1e-8)
     risks = np.array([m.risk(o) for o in path.overlaps.T])
     assert (np.diff(risks) <= 1e-9).all()
+
+
+LOSSES = [
+    ("huber:1", "gaussian", 1e-8),
+    ("logistic", "sign", 1e-8),
+    *[
+        pytest.param(*case, marks=pytest.mark.full)
+        for case in (
+            ("quadratic", "magnitude", 1e-8),
+            ("absolute", "outliers:0.1:3", 1e-8),
+            ("hinge", "probit:2", 1e-7),
+            ("logistic", "logit:2", 1e-8),
+            ("(y - f)**4/4", "gaussian", 1e-8),
+            ("log(1 + (y - f)**2)", "tanh(z + noise*xi)", 1e-6),
+        )
+    ],
+]
+
+
+@cache
+def learned_module(act, loss, labels):
+    return generate(derive_dynamics(act, "spiked", 2, model_of(loss, labels))).load()
+
+
+@pytest.mark.parametrize(("loss", "labels", "tol"), LOSSES)
+def test_the_flow_of_any_loss_is_minus_its_slopes_times_the_mobility(loss, labels, tol):
+    made, at = learned_module("softmax", loss, labels), np.array([0.4, 0.9, 0.6, 0.8, 0.05, -0.03, 0.1])
+    m = made.Motion(made.Descent(0.7, 0.4, flow=True), made.World(2.0, 0.3, np.zeros(0)), 2)
+    assert np.abs(m.rates(at) + m.mobility(at) @ made.slopes_of(m.loss, at)).max() < tol
+
+
+@pytest.mark.parametrize(("task", "level"), [("spiked", 2), pytest.param("max", 5, marks=pytest.mark.full)])
+def test_averages_of_any_gain_are_those_of_isserlis_where_it_is_linear(task, level):
+    """A square loss and a Gaussian label, given as two equal branches, spreads included."""
+    line, half = Z_STAR + NOISE * LABEL_NOISE, sp.Rational(1, 2)
+    twice = Model(label=sp.Tuple(sp.Tuple(line, half), sp.Tuple(line, half)))
+    at, found = np.array([0.4, 0.9, 0.6, 0.8, 0.25, -0.13, 0.3]), []
+    for model in (None, twice):
+        made = generate(derive_dynamics("erf", task, 2, model)).load()
+        found.append(np.r_[*made.averages_at(at, made.World(1.5, 0.3, np.array([0.2])), level)])
+        assert hasattr(made, "gained_averages") == (model is not None)
+    np.testing.assert_allclose(found[0], found[1], atol=1e-9)
+
+
+def test_a_trajectory_of_a_logistic_loss():
+    made = learned_module("softmax", "logistic", "sign")
+    found = made.solve(2.0, 0.3, rate=1.0, time=6.0, flow=True, tol=1e-5, points=7)
+    assert found.test_loss is not None and (np.diff(found.test_loss) < 0).all() and found.error < 1e-5
 
 
 ETAS = 0.3, 0.2
@@ -223,8 +272,8 @@ def test_bad_input_is_refused():
     ):
         with pytest.raises(made.ArgumentError, match=name):
             made.solve(2.0, **({"rate": 0.5, "time": 1.0} | change))
-    with pytest.raises(Refusal, match="loss"):
-        derive_dynamics("softmax", "spiked", 2, Model(loss=(Y - F) ** 4))
+    with pytest.raises(Refusal, match="noise"):
+        generate(derive_dynamics("softmax", "spiked", 2, model_of("huber:1", "z + z*noise*xi")))
     with pytest.raises(InputError, match="start"):
         rc.dynamics("softmax", tokens=2, nu=2.0, rate=0.5, time=1.0, start={"m_k": "x"})
 

@@ -21,7 +21,7 @@ def test_every_step_by_numbers(activation, task, tokens):
     assert checker.failures(shown, points=1, known=set()) == []
     assert shown["equations"]["d_m_k"] == "eta_k*(-lambda_k*m_k + pull_k_kstar)"
     assert "spread_kv" in shown["equations"]["d_k_v"] and shown["equations"]["G"] == "-f + y"
-    assert "Isserlis" in as_text(found) and r"\eta_{k}" in as_latex(found) and as_markdown(found)
+    assert "Isserlis" in as_text(found, steps=True) and r"\eta_{k}" in as_latex(found) and as_markdown(found)
 
 
 def test_the_checker_sees_a_factor():

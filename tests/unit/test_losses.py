@@ -9,6 +9,7 @@ from scipy import optimize
 import replicode as rc
 from replicode.cli import main
 from replicode.codegen.compiler import generate
+from replicode.modules import module_for
 from replicode.theory.derive.channel import eliminate_values
 from replicode.theory.derive.label import label_law
 from replicode.theory.derive.saddle import derive
@@ -21,6 +22,12 @@ from replicode.validation.learning import learning, roundings
 def test_the_defaults_are_the_default_model():
     assert model_of() is DEFAULT_MODEL
     assert model_of("(y - f)**2/2", "xi*noise + z") is DEFAULT_MODEL
+
+
+def test_regression_is_solved_without_a_look_at_its_stability():
+    module, _ = module_for("1", "spiked", 1, model=model_of("logistic", "sign"))
+    plain, looked = (module.solve(4, 0, tol=1e-3, branches=False, stability=s) for s in (False, True))
+    assert plain.test_risk == looked.test_risk and plain.warnings == ("replica symmetry: not looked into",)
 
 
 KINDS = {

@@ -9,19 +9,24 @@ from pathlib import Path
 import pytest
 import sympy as sp
 
+from replicode.derivations.fitting import ROW, Equation, fitted
 from replicode.present import (
     abbreviated,
     as_json,
     as_latex,
+    as_latex_fragment,
     as_markdown,
     as_text,
     derivation,
     symbols_of,
 )
+from replicode.theory.arranged import arranged
 from replicode.theory.derive.population import derive_population
-from replicode.theory.derive.saddle import derive
+from replicode.theory.derive.saddle import E, derive
 from replicode.theory.language.nodes import TokenSum, W, X, erfc, erfcx, ierfcx, log_ndtr, relu, sigmoid, softplus, step
 from replicode.theory.notation import builtin, latex, meaning, parameter_symbols, text
+from replicode.theory.typeset import width
+from replicode.verbs.derive import derivation_of
 
 AWKWARD = "relu(a_b*x)/(1 + sum(abs(x)))"
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "derivation.ipynb"
@@ -59,23 +64,49 @@ def balanced(document):
             assert stack.pop() == name
     assert not stack
     assert len(re.findall(r"\\left\b", document)) == len(re.findall(r"\\right\b", document))
-    assert document.count(r"\[\adjustbox") == document.count(r"\]" + "\n")
     assert len(re.findall(r"(?<!\\)\$", document)) % 2 == 0
 
 
+def compiled(document, folder):
+    """Through pdflatex, where there is one: no error, and no line that runs over its margin."""
+    if not shutil.which("pdflatex"):
+        return
+    (folder / "page.tex").write_text(document)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull \\hbox" not in done.stdout
+
+
+@pytest.mark.parametrize("steps", [False, True])
 @pytest.mark.parametrize("name", ["softmax", "awkward", "population", "task"])
-def test_latex(pages, name, tmp_path):
-    document = as_latex(pages[name])
+def test_latex(pages, name, steps, tmp_path):
+    document = as_latex(pages[name], steps)
     assert document.startswith(r"\documentclass") and document.isascii()
     balanced(document)
-    for number in range(1, len(pages[name].steps) + 1):
-        assert rf"\textbf{{{number}.}}" in document
-    if shutil.which("pdflatex"):
-        (tmp_path / "page.tex").write_text(document)
-        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120)
-        assert done.returncode == 0, done.stdout[-2000:]
-        assert "Overfull \\hbox" not in done.stdout
+    numbers = [int(n) for n in re.findall(r"\\textbf\{(\d+)\.\}", document)]
+    assert numbers == (list(range(1, len(pages[name].steps) + 1)) if steps else [])
+    compiled(document, tmp_path)
+
+
+def test_a_fragment_is_what_a_document_holds(softmax, tmp_path):
+    fragment = as_latex_fragment(softmax)
+    assert r"\documentclass" not in fragment and r"\begin{document}" not in fragment
+    assert r"\begin{align*}" in fragment and r"\hat V_{k}" in fragment and r"\textbf{1.}" not in fragment
+    body = as_latex(softmax).split(r"\begin{document}")[1]
+    assert all(line in body for line in fragment.splitlines() if not line.startswith("%"))
+    frame = r"\documentclass[11pt]{article}\usepackage{amsmath,amssymb,fullpage}\begin{document}%s\end{document}"
+    balanced(frame % fragment)
+    compiled(frame % fragment, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("level", ["stability", "1rsb", "bayes", "dynamics"])
+def test_latex_of_every_level(level, tmp_path):
+    for steps in (False, True):
+        document = derivation_of("softmax", "spiked", None, level, steps=steps)["latex"]
+        balanced(document)
+        compiled(document, tmp_path)
 
 
 def test_the_structural_check_can_fail(softmax):
@@ -85,19 +116,82 @@ def test_the_structural_check_can_fail(softmax):
             balanced(broken)
 
 
+@pytest.mark.parametrize("write", [as_text, as_markdown, as_latex, as_latex_fragment])
+@pytest.mark.parametrize("name", ["softmax", "awkward", "population", "task"])
+def test_every_page_begins_with_the_model(pages, name, write):
+    """Data, task by its name, label, estimator and averages, before any equation."""
+    page = write(pages[name])
+    model, result = page.index("The model"), page.index("Risk" if name == "population" else "Free energy")
+    said = page[model:result]
+    for word in ("Data.", "Task", "Label.", "Estimator.", "Hidden"):
+        assert word in said, word
+    words = (
+        ("Overlaps", "A is the average")
+        if name == "population"
+        else ("Training.", "Fields.", "prox", "E is the average")
+    )
+    assert all(word in said for word in words)
+    assert ("Task spiked" in said) == (name != "task")
+
+
+def test_the_result_comes_first_and_the_chain_on_request(softmax):
+    short, long = as_text(softmax), as_text(softmax, steps=True)
+    assert "  1. " not in short and "--steps" in short and "Reductions" in short
+    assert long.startswith(short[: short.index("--steps")].rstrip()) and "  1. the replica trick" in long
+    assert not re.search(r"added", " ".join(s.rule for s in softmax.steps))
+
+
+def test_equations_as_a_physicist_writes_them():
+    found = derivation(derive("softmax"))
+    page = as_text(found)
+    assert "qh_k = alpha E[G_chi_eps^2] + alpha (L - 1) E[G_chi_l^2]" in page
+    assert "mh_v = (alpha/(q_v (1 + noise^2) - m_v^2)) E[G_z_eps (q_v y - m_v w_z_eps)]" in page
+    assert "q_k Vh_k/2 + V_k qh_k/2 - (mh_k^2 + qh_k)/(2 (lambda_k + Vh_k)) + m_v mh_v" in page
+    shown = as_json(found)["equations"]
+    assert shown["qh_k"] == "alpha*(L - 1)*E(G_chi_l**2) + alpha*E(G_chi_eps**2)"
+    assert not any("1/2 - L/2" in e for e in shown.values())
+    assert r"\hat q_{k} & = \alpha \, \mathbb{E}" in as_latex(found)
+
+
+@pytest.mark.parametrize("level", ["saddle", "population"])
+def test_arranged_is_the_same_number(pages, level):
+    found = pages["softmax" if level == "saddle" else "population"]
+    for e in (found.free_energy, *found.equations.values()):
+        assert agree(plain_numbers(arranged(e)), plain_numbers(e)), e
+
+
+def plain_numbers(e):
+    """Averages by their integrands, and E[M] by a number, so that both sides can be evaluated."""
+    e = e.replace(E, lambda integrand: integrand).replace(sp.Derivative, lambda f, *_: sp.Float(0.7))
+    return e.replace(lambda n: n.func.__name__ == "EM", lambda _: sp.Float(0.3))
+
+
+def test_wide_terms_are_named_and_put_back(softmax):
+    """Every equation is fitted to the line; with the names put back it is what it was."""
+    a = sp.symbols("a_1:9", positive=True)
+    wide = sp.prod([sp.Add(*a[: 3 + i]) + i for i in range(5)]) / (1 + sp.Add(*a) ** 2) + a[0]
+    first, *named = fitted([Equation("f", wide)])
+    assert named and all(width(latex(t)) <= ROW for e in (first, *named) for t in sp.Add.make_args(e.right))
+    put_back = first.right
+    for _ in named:
+        put_back = put_back.xreplace({e.left: e.right for e in named})
+    assert sp.simplify(put_back - wide) == 0
+
+
 def test_latex_follows_the_level(pages):
     risk, saddle = as_latex(pages["population"]), as_latex(pages["awkward"])
-    assert "level population" in risk and r"\hat" not in risk
-    assert "level rs" in saddle and r"\hat V_{k}" in saddle and "Jacobian" in saddle
+    assert "Infinite data" in risk and r"\hat" not in risk
+    assert "Replica-symmetric" in saddle and r"\hat V_{k}" in saddle
+    assert "Jacobian" in as_latex(pages["awkward"], steps=True)
 
 
 def test_text_and_markdown_number_every_step(softmax):
-    lines, page = as_text(softmax), as_markdown(softmax)
+    lines, page = as_text(softmax, steps=True), as_markdown(softmax, steps=True)
     for number, line in enumerate(softmax.steps, 1):
-        assert f"{number:>3}. {line.rule}" in lines
+        assert f"{number:>3}. {line.rule[:60]}" in lines
         assert f"**{number}.** " in page
-    assert page.count("$$\n") % 2 == 0 and "`mh_k`" in page
-    assert softmax._repr_markdown_() == page
+    assert page.count("$$\n") % 2 == 0 and r"\hat m_{k}" in page
+    assert softmax._repr_markdown_() == as_markdown(softmax)
 
 
 def test_json_keys(softmax):
@@ -195,7 +289,7 @@ def test_printed_names():
     assert text(sp.Derivative(sp.Abs(x), x)) == "diff(sqrt((x_1)**2), x_1)"
     assert sp.sympify(text(sp.sign(x))).subs("x_1", -2) == -1
     assert latex(sp.Symbol("Vh_k") * sp.Symbol("avg_G_z_eps__w_z_eps")) == (
-        r"\hat V_{k} \langle {G^{z}_{\varepsilon}}\,{w^{z}_{\varepsilon}}\rangle"
+        r"\hat V_{k} \, \langle {G^{z}_{\varepsilon}}\,{w^{z}_{\varepsilon}}\rangle"
     )
     assert meaning("w_chi_eps") == "score field of the hidden token" and meaning("c") is None
 

@@ -1,6 +1,8 @@
 """Spectra as users name them, and training on structured tokens."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -116,7 +118,8 @@ def test_solve_on_the_command_line():
     assert [found[n] for n in ("test_risk", "norm2_k", "norm2_v")] == pytest.approx(
         [0.485925, 0.189142, 0.432046], abs=1e-4
     )
-    assert found["effective_rank"] == pytest.approx(16.4582, abs=1e-4) and found["bayes_risk"] is None
+    assert found["effective_rank"] == pytest.approx(16.4582, abs=1e-4)
+    assert found["bayes_risk"] == pytest.approx(0.3570624, abs=1e-6)
     assert found["asked"]["spectrum"] == "power:1:100" and found["asked"]["teacher"] == "isotropic"
     assert len(found["asked"]["spectrum_hash"]) == 64 and found["warnings"] == []
     plain = json.loads(_run("solve", "softmax", *POINT).stdout)
@@ -128,7 +131,6 @@ def test_bad_input_on_the_command_line(file):
         done = _run("solve", "softmax", *POINT, "--spectrum", file("bad.npy", np.array(values)))
         assert done.exit_code == 2 and done.stdout == "" and done.stderr.count("\n") == 1 and "spectrum" in done.stderr
     assert _run("solve", "softmax", *POINT[:-1], "14", "--spectrum", "power:1:9").exit_code == 1
-    assert _run("derive", "softmax", "--level", "bayes", "--spectrum", "power:1:9").exit_code == 1
 
 
 def test_derive_and_generate(tmp_path):
@@ -234,6 +236,34 @@ def test_properties_of_a_spectrum(monkeypatch):
     assert spectrum_properties(module, data.argument)["spectrum: residual is the gradient"].outcome == "failed"
 
 
-def test_bayes_with_a_spectrum_is_refused():
-    done = _run("bayes", "--tokens", "2", "--alpha", "4", "--nu", "2", "--spectrum", "power:1:9")
-    assert done.exit_code == 1 and "Bayes-optimal" in done.stderr
+def test_the_bayes_optimal_level(tmp_path):
+    """On the command line, derived, and generated: the module's script takes a spectrum and a teacher too."""
+    point = ("--alpha", "4", "--nu", "2", "--noise", "0.3", "--spectrum", "power:1:9", "--teacher", "top:50")
+    done = _run("bayes", "--tokens", "2", *point)
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0 and found["asked"]["teacher"] == "top:50" and found["test_risk"] < 0.35
+    derived = _run("derive", "--level", "bayes", "--spectrum", "power:1:9")
+    assert derived.exit_code == 0 and "psi_k" in json.loads(derived.stdout)["free_energy"]
+    path = tmp_path / "module.py"
+    made = ("generate", "--level", "bayes", "--tokens", "2", "--spectrum", "power:1:9", "-o", str(path))
+    assert _run(*made).exit_code == 0
+    ran = subprocess.run([sys.executable, "-I", path, *point, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(ran.stdout)["test_risk"] == pytest.approx(found["test_risk"], abs=1e-8)
+    bad = subprocess.run(
+        [sys.executable, "-I", path, *point[:6], "--spectrum", "power:x"], capture_output=True, text=True
+    )
+    assert bad.returncode == 2 and bad.stdout == "" and bad.stderr.startswith("spectrum: got 'power:x'")
+
+
+def test_regression_on_structured_tokens():
+    """One token, ridge: the equations of V and of the excess risk, written out for two teachers of one weight each."""
+    s, lam, alpha, noise = np.array([2.0, 0.5]), 0.3, 1.5, 0.4
+    found = rc.solve("1", tokens=1, alpha=alpha, noise=noise, lambda_v=lam, spectrum=np.c_[s, s], bayes=False)
+    V = found.order_parameters["V_v"]
+    vh = alpha / (1 + V)
+    left, c = s / (lam + vh * s), 2 * s / s.sum()
+    bias = (c * (lam / (lam + vh * s)) ** 2).mean()
+    square = alpha * (left**2).mean() / (1 + V) ** 2
+    assert left.mean() == pytest.approx(V, abs=1e-10)
+    assert found.excess_risk == pytest.approx((bias + square * noise**2) / (1 - square), abs=1e-10)
+    assert found.norm2_k is None and found.norm2_v > 0

@@ -17,7 +17,7 @@ from replicode.theory.derive.saddle import (
 )
 from replicode.theory.language.nodes import L, W, X
 from replicode.theory.model import F, Y
-from replicode.theory.notation import parameter_symbols
+from replicode.theory.notation import builtin, parameter_symbols
 from replicode.theory.tokens import Definition, OuterProducts
 
 SIGMA_W = sp.Symbol("sigma_w", real=True)
@@ -25,6 +25,7 @@ SIGMA_SIGMA = sp.Symbol("sigma_sigma", nonnegative=True)
 _MOST_TOKENS = 3
 _LARGEST = 1000
 LARGEST_TWICE = 250
+_ZERO = 1e-11
 
 
 @dataclass(frozen=True)
@@ -178,19 +179,24 @@ def one_output(system: SaddleSystem) -> list[Step]:
     ]
     if not found.smooth:
         return steps
-    stationary = pulled.subs(at, simultaneous=True).subs(GAIN, pushed)
+    stationary = sp.expand(pulled.subs(at, simultaneous=True))
+    pull = stationary.coeff(GAIN) * GAIN
+    balanced = pull.subs(GAIN, pushed), sp.simplify(pull - stationary)
     return [
-        Step(
-            "stationarity in a_z at the output f_prox, where the gain is minus the slope of the loss (1 added)",
-            1 + stationary,
-            sp.S.One,
-        ),
+        Step("stationarity in a_z at the output f_prox: the spring's pull is minus the slope of the loss", *balanced),
         *steps,
     ]
 
 
+def vanishes(expr: sp.Expr) -> bool:
+    """Whether an expression is zero at two points: a step between such sides says nothing."""
+    symbols = sorted(expr.free_symbols, key=str)
+    points = [{s: sp.Rational(7 * i + 11 + 5 * p, 9 * i + 13 + p) for i, s in enumerate(symbols)} for p in range(2)]
+    return all(abs(sp.N(builtin(expr).xreplace(point))) < _ZERO for point in points)
+
+
 def prox(tokens: ExplicitTokens) -> list[Step]:
-    """The minimisation over the scores: stationarity, inverse map and its Jacobian; 1 keeps flat losses off 0 = 0."""
+    """The minimisation over the scores: stationarity, inverse map and its Jacobian."""
     v, x, loss, gradient = tokens.system.model.scores.V, tokens.x, tokens.loss, tokens.gradient
     fields = _numbered("w_chi", tokens.count)
     springs = sp.Add(*[(s - f) ** 2 for s, f in zip(x, fields)]) / (2 * v)
@@ -213,12 +219,12 @@ def prox(tokens: ExplicitTokens) -> list[Step]:
             1 + sp.Add(*[v * term for term in sp.Add.make_args(tokens.hessian(0, 0))]),
         ),
     ]
-    if tokens.count > 1:
+    if tokens.count > 1 and not vanishes(tokens.hessian(0, 1)):
         steps.append(
             Step(
-                "and its entry at tokens 1, 2 (1 added to both sides)" + tokens.shown,
-                1 + v * sp.Derivative(loss, x[0], x[1]),
-                1 + sp.Add(*[v * term for term in sp.Add.make_args(tokens.hessian(0, 1))]),
+                "and its entry at tokens 1, 2" + tokens.shown,
+                v * sp.Derivative(loss, x[0], x[1]),
+                sp.Add(*[v * term for term in sp.Add.make_args(tokens.hessian(0, 1))]),
             )
         )
     return steps
@@ -229,12 +235,12 @@ def envelope(tokens: ExplicitTokens) -> list[Step]:
     v, x, gradient = tokens.system.model.scores.V, tokens.x, tokens.gradient
     inverse = tuple(s + v * g for s, g in zip(x, gradient))
     envelope = sp.Add(*[v * g**2 / 2 for g in gradient]) + tokens.loss
-    return [
+    steps = [
         Step(
-            "envelope theorem for the scores: M = V_k |G|^2/2 + loss at w_chi(x) has dM = -G.dw_chi, so G = -grad_w M "
-            "(1 added to both sides)" + tokens.shown,
-            1 + sp.Derivative(envelope, x[0]),
-            1 + sp.Add(*[g * sp.Derivative(w, x[0]) for g, w in zip(gradient, inverse)]),
+            "envelope theorem for the scores: M = V_k |G|^2/2 + loss at w_chi(x) has dM = -G.dw_chi, so G = -grad_w M"
+            + tokens.shown,
+            sp.Derivative(envelope, x[0]),
+            sp.Add(*[g * sp.Derivative(w, x[0]) for g, w in zip(gradient, inverse)]),
         ),
         Step(
             "envelope theorem for the values: G_z = -dM/dw_z is the gain times sigma" + tokens.shown,
@@ -242,6 +248,7 @@ def envelope(tokens: ExplicitTokens) -> list[Step]:
             -tokens.value_gradient[0],
         ),
     ]
+    return steps[1:] if all(map(vanishes, gradient)) else steps
 
 
 def reductions(system: SaddleSystem, tokens: ExplicitTokens) -> list[Step]:
@@ -264,12 +271,12 @@ def reductions(system: SaddleSystem, tokens: ExplicitTokens) -> list[Step]:
         t = sp.Symbol("t_shift", real=True)
         shifted = sigma[0].xreplace({s: s + t for s in x})
         steps.append(Step("shift invariance: a common shift of the scores drops out" + tokens.shown, shifted, sigma[0]))
-        if tokens.count > 1:
+        if tokens.count > 1 and not vanishes(tokens.gradient[0]):
             steps.append(
                 Step(
                     "so that the gradient of the loss sums to zero over the tokens" + tokens.shown,
-                    1 + tokens.gradient[0],
-                    1 - sp.Add(*tokens.gradient[1:]),
+                    tokens.gradient[0],
+                    -sp.Add(*tokens.gradient[1:]),
                 )
             )
     return steps

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sympy as sp
 
 from replicode.theory.derive.bayes import GAP, SPREAD, W_CHI, BayesSystem
+from replicode.theory.derive.bayes_prior import FIELD, THETA_STAR, at_two_coordinates, coordinate_prior
 from replicode.theory.derive.population import A
 from replicode.theory.derive.replica import Step
+from replicode.theory.derive.spectrum import coordinate_mean, mean_of_two
 from replicode.theory.gaussian.expectation import closed_form
 from replicode.theory.language.nodes import X
 from replicode.theory.model import ALPHA, NOISE
@@ -20,6 +22,9 @@ def bayes_equations(system: BayesSystem) -> dict[str, sp.Expr]:
     found |= {b.qh.name: ALPHA * average([(slope, 2)]) for b, slope in slopes.items()}
     found |= {"test_risk": system.risk, "V_y": system.label_variance}
     closed = {"log_gbar": system.prior, "log_density": system.exponent}
+    if system.model.structured:
+        priors = {b.name: coordinate_prior(system.model, b).entropy for b in system.model.blocks}
+        found |= {f"psi_{name}": coordinate_mean(entropy) for name, entropy in priors.items()}
     return found | {name: e for name, e in closed.items() if e is not None}
 
 
@@ -40,32 +45,41 @@ def _gaussian(integrand: sp.Expr, variable: sp.Symbol, mean: sp.Expr, variance: 
 
 
 def _prior(system: BayesSystem) -> list[Step]:
-    theta, h = sp.symbols("theta h", real=True)
-    strength = system.model.blocks[0].qh
-    seen = sp.exp(h * theta - strength * theta**2 / 2)
-    evidence = closed_form(seen, ((theta, sp.S.Zero, sp.S.One),))
-    log_evidence = sp.expand_log(sp.log(evidence), force=True)
-    mean = closed_form(sp.expand(log_evidence), ((h, sp.S.Zero, strength**2 + strength),))
+    model = system.model
+    one, law, variance = coordinate_prior(model, model.blocks[0]), "N(0, 1)", "qh^2 + qh"
+    if model.structured:
+        law, variance = "N(0, c), c the square of the teacher's whitened weight,", "c qh^2 + qh"
     return [
         Step(
-            "the evidence of theta ~ N(0, 1) seen through the field h = qh theta* + sqrt(qh) xi",
-            _gaussian(seen, theta, sp.S.Zero, sp.S.One),
-            evidence,
+            f"the evidence of theta ~ {law} seen through the field h = qh theta* + sqrt(qh) xi",
+            _gaussian(one.seen, THETA_STAR, sp.S.Zero, one.variance),
+            one.evidence,
         ),
         Step(
-            "its logarithm averaged over the field, whose variance is qh^2 + qh",
-            _gaussian(log_evidence, h, sp.S.Zero, strength**2 + strength),
-            mean,
+            f"its logarithm averaged over the field, whose variance is {variance}",
+            _gaussian(one.log_evidence, FIELD, sp.S.Zero, one.field_variance),
+            one.entropy,
         ),
         *[
             Step(
-                f"stationarity of the free entropy in {b.qh}: {b.q}/2 is the derivative of the prior's part",
-                system.update[b.q] / 2,
-                sp.diff(system.free_entropy + b.q * b.qh / 2, b.qh),
+                f"stationarity of the free entropy in {b.qh}: {b.q}/2 is the derivative of the prior's part"
+                + (", a mean over the coordinates, here two" if model.structured else ""),
+                mean_of_two(coordinate_prior(model, b).known) / 2 if model.structured else system.update[b.q] / 2,
+                at_two_coordinates(sp.diff(system.free_entropy + b.q * b.qh / 2, b.qh), model),
             )
-            for b in system.model.blocks
+            for b in model.blocks
         ],
+        *_unknown(system),
     ]
+
+
+def _unknown(system: BayesSystem) -> list[Step]:
+    """V of structured tokens, without loss of digits where q is close to 1."""
+    if not system.model.structured:
+        return []
+    coordinates = {b.name: coordinate_prior(system.model, b) for b in system.model.blocks}
+    rule = "V = c - q of one coordinate ({}): as the mean of c is 1, the mean of V is 1 - q"
+    return [Step(rule.format(name), one.variance - one.known, one.unknown) for name, one in coordinates.items()]
 
 
 def _fields(system: BayesSystem) -> list[Step]:
@@ -111,12 +125,17 @@ def _risk(system: BayesSystem) -> list[Step]:
     values = system.model.values
     q_v = values.q
     revealed = system.revealed.V_v
-    return [
+    steps = [
         Step(
             "E (y - sum_l P_l w_z,l)^2 with E[sum P^2] = E[P_eps] = A (Nishimori) and E[y w_z] = E[w_z^2] = q_v",
             (1 + NOISE**2) - 2 * q_v * A + q_v * A,
             system.risk,
         ),
+    ]
+    if revealed is None:
+        return steps
+    return [
+        *steps,
         Step(
             "the values with every location revealed: V_v is a fixed point of V = 1 - q(alpha/(V + noise^2))",
             1 - system.update[q_v].subs(values.qh, ALPHA / (values.V + NOISE**2)).subs(values.V, revealed),

@@ -22,6 +22,7 @@ from replicode.theory.derive.dynamics import (
     mean_of,
     overlap_pairs,
 )
+from replicode.theory.derive.gains import COVARIANCE, GAINS, LOADS_A, LOADS_B, MEAN_A, MEAN_B, NORMALS
 from replicode.theory.derive.population import SIGMA_EPS, SIGMA_IDLE, A, B, population_risk
 from replicode.theory.derive.replica import Step
 from replicode.theory.model import F
@@ -34,12 +35,17 @@ _LARGEST = 400
 def dynamics_chain(system: DynamicsSystem) -> tuple[Step, ...]:
     """The step, the overlaps, the averages given the scores, and the flow as a descent of the risk."""
     parts = {
-        "A step of descent": [*_gain(system), *_slopes(system)],
+        "A step of descent": [*(_gain(system) if system.polynomial else ()), *_slopes(system)],
         "The overlaps": _overlaps(system),
         "The fields given the scores": _given(system),
-        "Averages given the scores: Isserlis": _isserlis(system),
-        "The flow descends the population risk": _flow(system),
     }
+    if system.polynomial:
+        parts |= {
+            "Averages given the scores: Isserlis": _isserlis(system),
+            "The flow descends the population risk": _flow(system),
+        }
+    else:
+        parts |= {"Averages given the scores: moments of the gain": _gained(system)}
     steps = (replace(s, part=p, lhs=builtin(s.lhs), rhs=builtin(s.rhs)) for p, found in parts.items() for s in found)
     return tuple(s for s in steps if s.lhs != s.rhs)
 
@@ -121,6 +127,34 @@ def _isserlis(system: DynamicsSystem) -> list[Step]:
             curvature**2 * _by_nodes((RESIDUAL, SLOPE, OTHER_SLOPE), (2, 1, 1)),
             system.spread.xreplace(_loaded((RESIDUAL, SLOPE, OTHER_SLOPE))),
         ),
+    ]
+
+
+def _gained(system: DynamicsSystem) -> list[Step]:
+    """E[G a b] for a G that is any sum of Hermite polynomials, against nodes that are exact for it."""
+    sizes = sp.symbols("c_0 c_1 c_2 c_11 c_12 c_22", real=True)
+    one, two = NORMALS
+    polynomials = (sp.S.One, one, two, one**2 - 1, one * two, two**2 - 1)
+    norms = (1, 1, 1, 2, 1, 2)  # E of their squares
+    gain = sp.Add(*[c * p for c, p in zip(sizes, polynomials, strict=True)])
+    third, own_a, own_b = sp.symbols("u_3 a_3 b_3", real=True)
+    a, b = (
+        mean + sp.Add(*[c * u for c, u in zip((*loads, own), (*NORMALS, third), strict=True)])
+        for mean, loads, own in ((MEAN_A, LOADS_A, own_a), (MEAN_B, LOADS_B, own_b))
+    )
+    weights = {-sp.sqrt(3): sp.Rational(1, 6), sp.S.Zero: sp.Rational(2, 3), sp.sqrt(3): sp.Rational(1, 6)}
+    total = [
+        sp.Mul(*[weights[n] for n in nodes]) * (gain * a * b).xreplace(dict(zip((one, two, third), nodes, strict=True)))
+        for nodes in product(weights, repeat=3)
+    ]
+    covariance = sp.Add(*[x * y for x, y in zip((*LOADS_A, own_a), (*LOADS_B, own_b), strict=True)])
+    moments = {m: n * c for m, n, c in zip(GAINS, norms, sizes, strict=True)}
+    return [
+        Step(
+            "the average of G f_l h_l, G a sum of Hermite polynomials of both normals, against nodes 0, +-sqrt(3)",
+            sp.Add(*total),
+            system.pull.xreplace({**moments, COVARIANCE: covariance}),
+        )
     ]
 
 

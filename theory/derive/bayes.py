@@ -15,6 +15,7 @@ from functools import lru_cache
 import sympy as sp
 
 from replicode.theory.budget import budget
+from replicode.theory.derive.bayes_prior import coordinate_prior, prior_entropy
 from replicode.theory.derive.population import A
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.gaussian.expectation import closed_form
@@ -87,12 +88,14 @@ class LabelChannel:
 
 @dataclass(frozen=True)
 class Revealed:
-    """The values with every location revealed, which bounds what labels alone can tell: the fixed point V_v.
+    """The values with every location revealed, which bounds what labels alone can tell: qh_v at any V_v.
 
-    Without noise labels tell the location as V_v -> 0, and V_v falls by the factor `contraction` in every iteration.
+    `V_v` is the fixed point, None where the prior is a mean over coordinates. Without noise labels tell the location as
+    V_v -> 0, and what a coordinate of positive variance adds to it falls by the factor `contraction` in an iteration.
     """
 
-    V_v: sp.Expr
+    V_v: sp.Expr | None
+    strength: sp.Expr
     contraction: sp.Expr
 
 
@@ -170,7 +173,7 @@ def _derived(setting: Task, model: Model) -> BayesSystem:
         free_entropy=entropy,
         update=update,
         risk=model.risk_factor() * _risk(law),
-        revealed=_revealed(update, label, model),
+        revealed=_revealed(label, model),
     )
 
 
@@ -240,34 +243,25 @@ def _risk(law: FieldLaw) -> sp.Expr:
     return sp.expand(moment[0, 0] - 2 * moment[0, 1] * A + moment[1, 1] * A)
 
 
-def _revealed(update: dict[sp.Symbol, sp.Expr], label: LabelChannel, model: Model) -> Revealed:
+def _revealed(label: LabelChannel, model: Model) -> Revealed:
     """With the location revealed, qh_v = alpha E[slope^2] over the hidden token's gap alone."""
     square = closed_form(label.slope**2, ((GAP, sp.S.Zero, SPREAD),))
     if square is None:
         raise AssertionError("a Gaussian average of a square")
-    q, v = model.values.q, model.values.V
-    spread = label.variance.subs(q, 1 - v)
-    image = sp.simplify(1 - update[q].subs(model.values.qh, ALPHA * square.subs(SPREAD, spread)))
-    roots = sp.solve(sp.numer(sp.together(v - image)), v)
+    block = model.values
+    strength = ALPHA * square.subs(SPREAD, label.variance.subs(block.q, 1 - block.V))
+    informed = sp.Symbol("c", positive=True)
+    left = coordinate_prior(model, block).unknown.xreplace({block.teacher_square: informed})
+    image = sp.simplify(left.subs(block.qh, strength))
+    contraction = sp.limit(sp.simplify(image.subs(NOISE, 0) / block.V), block.V, 0)
+    if model.structured:
+        return Revealed(None, strength, contraction)
+    roots = sp.solve(sp.numer(sp.together(block.V - image)), block.V)
     (root,) = [r for r in roots if r.subs({ALPHA: 1, NOISE: 1}).is_positive]
-    contraction = sp.limit(sp.simplify(image.subs(NOISE, 0) / v), v, 0)
-    return Revealed(root, contraction)
+    return Revealed(root, strength, contraction)
 
 
 def _free_entropy(model: Model) -> sp.Expr:
-    """Phi = sum_b [-q qh/2 + (qh - log(1 + qh))/2] + alpha E log Z: the prior is the Gaussian channel of strength qh.
-
-    The evidence of theta* ~ N(0, 1) seen through B = qh theta* + sqrt(qh) xi is exp(B^2/(2 (1 + qh)))/sqrt(1 + qh), and
-    E[B^2] = qh^2 + qh.
-    """
-    field, strength = sp.Symbol("field", real=True), sp.Symbol("strength", positive=True)
-    theta = sp.Symbol("theta", real=True)
-    evidence = closed_form(sp.exp(field * theta - strength * theta**2 / 2), ((theta, sp.S.Zero, sp.S.One),))
-    if evidence is None:
-        raise AssertionError("a Gaussian integral")
-    log_evidence = sp.expand(sp.expand_log(sp.log(evidence), force=True))
-    average = closed_form(log_evidence, ((field, sp.S.Zero, strength**2 + strength),))
-    if average is None:
-        raise AssertionError("a Gaussian average of a square")
-    prior = sp.simplify(average)
-    return sp.Add(*[-b.q * b.qh / 2 + prior.subs(strength, b.qh) for b in model.blocks]) + ALPHA * entropy_of(model)
+    """Phi = sum_b [-q qh/2 + prior] + alpha E log Z: the prior is the Gaussian channel of strength qh."""
+    priors = [-b.q * b.qh / 2 + prior_entropy(model, b) for b in model.blocks]
+    return sp.Add(*priors) + ALPHA * entropy_of(model)

@@ -35,6 +35,7 @@ class ValueElimination:
 
     `rate` is what a token's value is multiplied by in f, `output` is f at the minimum, and `loss` the loss there.
     Where `steps` are given, they define, in order, the symbols OUTPUT, GAIN and STIFFNESS that all else is written in.
+    `searched` are the first two derivatives of the loss in F, where the output is searched for with them.
     `smooth`: the envelope has two derivatives; `convex`: the loss has one minimum in f, and so has the objective.
     """
 
@@ -47,6 +48,7 @@ class ValueElimination:
     field_gain: sp.Expr
     v: sp.Symbol
     steps: tuple[tuple[sp.Symbol, sp.Expr], ...] = ()
+    searched: tuple[sp.Expr, ...] = ()
     smooth: bool = True
     convex: bool = True
 
@@ -92,7 +94,7 @@ def _of_one_output(model: Model) -> ValueElimination:
     """The same through the envelope of one variable."""
     rate, v = model.output_rate(), model.values.V
     tau, smooth, convex = v * N, is_smooth(model.loss), is_convex(model)
-    loss = model.loss.subs(F, OUTPUT)
+    loss, slopes = model.loss.subs(F, OUTPUT), tuple(sp.diff(model.loss, F, k) for k in (1, 2)) if smooth else ()
     return ValueElimination(
         rate=rate,
         objective=AMPLITUDE**2 * N / (2 * v) + model.loss.subs(F, U + AMPLITUDE * N),
@@ -102,7 +104,8 @@ def _of_one_output(model: Model) -> ValueElimination:
         loss=loss,
         field_gain=GAIN,
         v=v,
-        steps=(_found if smooth else _in_pieces)(model, tau),
+        steps=_found(slopes, tau) if smooth else _in_pieces(model, tau),
+        searched=slopes,
         smooth=smooth and convex,
         convex=convex,
     )
@@ -111,9 +114,9 @@ def _of_one_output(model: Model) -> ValueElimination:
 Steps = tuple[tuple[sp.Symbol, sp.Expr], ...]
 
 
-def _found(model: Model, tau: sp.Expr) -> Steps:
+def _found(slopes: tuple[sp.Expr, ...], tau: sp.Expr) -> Steps:
     """The output is searched for; there the slope of the envelope is that of the loss."""
-    slope, bend = (sp.diff(model.loss, F, k).subs(F, OUTPUT) for k in (1, 2))
+    slope, bend = (s.subs(F, OUTPUT) for s in slopes)
     return ((OUTPUT, loss_prox(Y, U, tau)), (GAIN, -slope), (STIFFNESS, bend / (1 + tau * bend)))
 
 

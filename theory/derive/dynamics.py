@@ -2,8 +2,10 @@
 
 A step moves a student's weights by eta G sum_l (df/dh_l) X_l/sqrt(D), h being its field and G = -dloss/df, less
 eta/D times the slope of the penalty. The change of an overlap, times D, concentrates: the rates are averages over one
-fresh sequence of G f_l h_l and of G^2 f_l f_l', f_l short for df/dh_l. Given the scores everything else is Gaussian
-and enters as a polynomial, so that it is averaged by Isserlis' theorem and only averages over the scores remain.
+fresh sequence of G f_l h_l and of G^2 f_l f_l', f_l short for df/dh_l. Given the scores everything else is Gaussian.
+Of a square loss on Gaussian labels it enters as a polynomial, is averaged by Isserlis' theorem, and only averages over
+the scores remain. Of any other loss or label G is averaged too, over the output and what the label is drawn from
+(gains.py).
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import sympy as sp
 
 from replicode.theory.budget import budget
 from replicode.theory.derive.channel import U
+from replicode.theory.derive.gains import GAINS, SQUARED_GAINS, gained_product
+from replicode.theory.derive.label import LabelLaw, label_law
 from replicode.theory.derive.location import Location, location
 from replicode.theory.derive.population import token_covariance
 from replicode.theory.derive.saddle import Reduction, reductions
@@ -124,8 +128,9 @@ class DynamicsSystem:
     """The equations of one-pass SGD: rates of all overlaps in terms of averages, and the averages given the scores.
 
     `gain` is G in the label y and the output f. `pull`, `spread` and `risk` are averages given the scores of G f_l h_l,
-    of G^2 f_l f_j and of the risk, in the conditional means and covariances named by `mean_of` and `covariance_of`.
-    `activation` is what multiplies a token's value in the output.
+    of G^2 f_l f_j and of the risk, in the conditional means and covariances named by `mean_of` and `covariance_of`;
+    where they are not `polynomial`, of products with any gain (gains.py), and the risk is that of y and f. `label` has
+    all of its branches. `activation` is what multiplies a token's value in the output.
     """
 
     activation: Activation
@@ -143,6 +148,17 @@ class DynamicsSystem:
     pull: sp.Expr
     spread: sp.Expr
     risk: sp.Expr
+    label: LabelLaw
+
+    @property
+    def polynomial(self) -> bool:
+        """Whether all fields but the scores enter as polynomials: a square loss on a label that is a Gaussian field."""
+        return self.model.square and not self.label.weighted
+
+    @property
+    def mean_loss(self) -> sp.Expr:
+        """The average of a square loss given the scores."""
+        return self.risk * self.model.loss_curvature() / (2 * self.model.risk_factor())
 
     @property
     def tokens(self) -> int | None:
@@ -157,7 +173,7 @@ class DynamicsSystem:
         is of r^2 f_l f_j.
         """
         expr = self.activation.expr
-        if not (self.task.gaussian and self.properties.elementwise and expr.is_polynomial(X)):
+        if not (self.polynomial and self.task.gaussian and self.properties.elementwise and expr.is_polynomial(X)):
             return None
         degree = int(sp.Poly(expr, X).degree())
         return 2 * (degree + 1) + 2 * degree
@@ -217,8 +233,11 @@ def derive_dynamics(
     place, found = location(setting), properties(act)
     if not act.expr.has(X):
         raise Refusal(f"{act.text} does not depend on the scores: k does not move")
-    curvature = model.loss_curvature()
-    pull, spread, risk = averages_given_scores(curvature, model)
+    label = replace(label_law(model), mirrored=False)  # off the manifold both branches of a mirrored label differ
+    if model.square and not label.weighted:
+        pull, spread, risk = averages_given_scores(model.loss_curvature(), model)
+    else:
+        pull, spread, risk = gained_product(GAINS), gained_product(SQUARED_GAINS), model.risk
     return DynamicsSystem(
         activation=act,
         task=setting,
@@ -235,6 +254,7 @@ def derive_dynamics(
         pull=pull,
         spread=spread,
         risk=risk,
+        label=label,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Literal
 import sympy as sp
 
 from replicode.theory.errors import Refusal
+from replicode.theory.language.functions import FOLDED
 from replicode.theory.language.nodes import step
 from replicode.theory.model import LABEL_NOISE, F, Model, Y
 
@@ -109,3 +110,29 @@ def line(expr: sp.Expr, star: sp.Symbol) -> tuple[sp.Expr, sp.Expr, sp.Expr] | N
     a, c = sp.diff(expr, star), sp.diff(expr, LABEL_NOISE)
     b = sp.expand(expr - a * star - c * LABEL_NOISE)
     return None if any(e.has(star, LABEL_NOISE) for e in (a, b, c)) else (a, b, c)
+
+
+def label_kinks(label: LabelLaw, model: Model) -> tuple[sp.Expr, ...]:
+    """The z* at which a sampled label has a kink, where these are numbers."""
+    star = model.values.teacher
+    folded = {node.args[0] for b in label.branches for node in b.value.atoms(*FOLDED) if label.kind == "sampled"}
+    found = [at for e in folded if (at := line(e, star)) and at[2] == 0 and at[0].is_number and at[1].is_number]
+    return tuple(sorted({-b / a for a, b, _ in found if a != 0}))
+
+
+def own_noise(label: LabelLaw, model: Model) -> tuple[sp.Expr, sp.Expr]:
+    """Of a sampled label the coefficient of a noise that f may take, and the c of one that sees z* + c xi alone.
+
+    The first where the label adds it and the loss sees y - f.
+    """
+    star = model.values.teacher
+    if label.kind != "sampled" or not any(e.has(LABEL_NOISE) for b in label.branches for e in (b.value, b.chance)):
+        return sp.S.Zero, sp.S.Zero
+    slopes = [(sp.diff(b.value, LABEL_NOISE), sp.diff(b.value, star)) for b in label.branches]
+    added, joined = {sp.simplify(n) for n, _ in slopes}, {sp.simplify(n / z) if z != 0 else sp.nan for n, z in slopes}
+    known = not any(b.chance.has(LABEL_NOISE) for b in label.branches)
+    for found, fits in ((added, model.translated), (joined, not any(b.chance.has(star) for b in label.branches))):
+        (rate, *others) = found
+        if known and fits and not others and rate.is_finite is not False and not rate.has(star, LABEL_NOISE):
+            return (rate, sp.S.Zero) if found is added else (sp.S.Zero, rate)
+    raise Refusal(f"label {model.label}: descent takes one whose noise is added to it, or to z* inside of it")

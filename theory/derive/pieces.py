@@ -53,6 +53,11 @@ def pieces(model: Model) -> tuple[Piece, ...]:
     return tuple(found)
 
 
+def loss_kinks(model: Model) -> tuple[sp.Expr, ...]:
+    """The kinks of the loss in f - y, or in the product y f: none of a loss that is smooth in f."""
+    return tuple(_kinks(_one_variable(model))) if model.loss.has(*FOLDED) else ()
+
+
 def jumps(model: Model) -> bool:
     """Whether the slope of the loss jumps at a kink."""
     found = pieces(model)

@@ -13,6 +13,7 @@ from functools import cache, cached_property
 
 import sympy as sp
 
+from replicode.theory.arranged import arranged
 from replicode.theory.budget import budget
 from replicode.theory.derive.channel import N, U, ValueElimination, eliminate_values
 from replicode.theory.derive.label import LabelLaw, even_loss, label_law
@@ -24,6 +25,7 @@ from replicode.theory.derive.replica import (
     gaussian_channel,
     prior_free_energies,
 )
+from replicode.theory.derive.spectrum import coordinate_mean
 from replicode.theory.gaussian.laws import FieldLaw, price_stein
 from replicode.theory.language.activation import Activation, TokenForm, activation
 from replicode.theory.language.nodes import L, W, X
@@ -165,8 +167,7 @@ class SaddleSystem:
     def _means(self) -> dict[str, sp.Expr]:
         """What tau and kappa of structured tokens are: means over the coordinates."""
         parts = {name: p.spectral for name, p in self.priors.items() if p.spectral}
-        mean = sp.Function("mean_i")
-        return {f"{n}_{b}": mean(getattr(part, n)) for b, part in parts.items() for n in ("tau", "kappa")}
+        return {f"{n}_{b}": coordinate_mean(getattr(part, n)) for b, part in parts.items() for n in ("tau", "kappa")}
 
     def derivative_equations(self) -> dict[str, sp.Expr]:
         """mh and Vh by Price alone, with derivatives of G; right only while the prox does not jump."""
@@ -184,7 +185,7 @@ class SaddleSystem:
 
     def _repr_latex_(self) -> str:
         shown = {"f": self.free_energy} | {conjugate: e for conjugate, e in self.equations().items()}
-        lines = [f"{latex(sp.Symbol(name))} &= {latex(e)}" for name, e in shown.items() if "_form" not in name]
+        lines = [f"{latex(sp.Symbol(n))} &= {latex(arranged(e))}" for n, e in shown.items() if "_form" not in n]
         return "$$" + r"\begin{aligned}" + r"\\".join(lines) + r"\end{aligned}$$"
 
 
@@ -369,12 +370,9 @@ def reductions(found: Properties, model: Model = DEFAULT_MODEL) -> tuple[Reducti
     if found.shift_invariant:
         saved.append(Reduction("shift invariant", "one dimension of the scores drops out of every average"))
     if found.row_sum is not None and found.row_sum != 0 and model.translated and model.label_in_law:
-        saved.append(
-            Reduction(
-                "constant row sum",
-                f"sigma sums to {found.row_sum}: (w_z, y) enters only through y - ({found.row_sum}) w_z",
-            )
-        )
+        times = "" if found.row_sum == 1 else f"({found.row_sum}) "
+        statement = f"sigma sums to {found.row_sum}: (w_z, y) enters only through y - {times}w_z"
+        saved.append(Reduction("constant row sum", statement))
     if found.elementwise:
         saved.append(Reduction("element-wise", "population averages factorise over tokens: one dimension each"))
     return tuple(saved)

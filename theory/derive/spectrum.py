@@ -92,6 +92,11 @@ def _parts(model: Model, block: Block) -> tuple[sp.Expr, sp.Expr]:
     return spectral.tau, spectral.kappa
 
 
+def coordinate_mean(part: sp.Expr) -> sp.Expr:
+    """The mean over all coordinates, as it is shown."""
+    return sp.Function("mean_i")(part)
+
+
 def mean_of_two(part: sp.Expr) -> sp.Expr:
     """The mean of what belongs to one coordinate, for two coordinates."""
     return sp.Add(*[part.xreplace(_numbered(part, i)) for i in (1, 2)]) / 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import sympy as sp
 
@@ -112,8 +113,9 @@ def task(spec: str | Task) -> Task:
     if spec in _REGISTRY:
         return _REGISTRY[spec]
     if spec.isidentifier() and spec != "x":
-        names = ", ".join(sorted(_REGISTRY))
-        raise InputError("task", spec, f"a registered task ({names}) or a log-weight such as 'sqrt(nu)*x - nu/2'")
+        names, near = ", ".join(sorted(_REGISTRY)), get_close_matches(spec.lower(), _REGISTRY, 1)
+        allowed = f"a registered task ({names}) or a log-weight such as 'sqrt(nu)*x - nu/2'"
+        raise InputError("task", spec, allowed + (f"; did you mean {near[0]}?" if near else ""))
     return _checked("expression", spec)
 
 

@@ -43,8 +43,3 @@ def check_labels(model: Model, told: str) -> None:
     values = label_law(model).values
     if model.margin and (values is None or set(values) != {sp.S.One, sp.S.NegativeOne}):
         raise InputError("labels", told, "labels of the two values 1 and -1, as sign or logit:GAMMA: the loss sees y f")
-
-
-def two_valued(model: Model) -> bool:
-    """Whether the label is 1 or -1."""
-    return set(label_law(model).values or ()) == {sp.S.One, sp.S.NegativeOne}

@@ -1,0 +1,25 @@
+"""`replicode phase`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from replicode.commands import options
+from replicode.commands.verb import Verb, progress, show
+
+
+@click.command("phase", cls=Verb)
+@options.any_activation
+@options.task
+@options.tokens
+@options.ranged
+@click.option("--level", default=None, help="rs or bayes; without an activation it is bayes.")
+@options.whole("--points", "points", default="120", show_default=True, help="How many points to look at.")
+@click.option("-o", "--output", default=None, help="The figure: .svg, .pdf or .png; CSV and JSON are left beside it.")
+def command(activation: str | None, **arguments: Any) -> None:
+    """Regions, transitions and stability over two parameters given as ranges. Resumable."""
+    from replicode.verbs.phase import phase
+
+    show(phase(activation, say=progress, **options.given(arguments)))

@@ -1,0 +1,318 @@
+"""`phase`: regions and lines over two parameters: which branch wins, where it changes, where replica symmetry holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from replicode.arguments import not_negative, one_of, positive
+from replicode.asked import asked
+from replicode.content import model_content, task_content
+from replicode.modules import bayes_module
+from replicode.phases.bayes import BayesOptimal
+from replicode.phases.lines import EDGE, Line, Lines
+from replicode.phases.plane import INFORMED, NONE, Level, Look, Plane
+from replicode.phases.rs import ReplicaSymmetric
+from replicode.phases.sampling import first_places, next_place, shares
+from replicode.problem import PHYSICS, problem
+from replicode.ranges import ALLOWED, Range, read_range
+from replicode.results import Result
+from replicode.theory.errors import InputError, Refusal, ReplicodeError
+from replicode.theory.lengths import Tokens, lengths
+from replicode.theory.limits import whole_number
+
+if TYPE_CHECKING:
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
+    from replicode.theory.model import Model
+
+LEVELS = ("rs", "bayes")
+USUAL_POINTS, LEAST_POINTS = 120, 27
+NEAR = 6
+FOLDED = 1e-3
+UNRESOLVED = 1e-4
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, repr=False)
+class Phase(Result):
+    """A phase diagram: points that were looked at, lines that were followed, and the regions between them.
+
+    A point has the two `parameters`, `phase`, `rs_stable` or `hard_phase`, the winner's numbers and all `branches`.
+    `phase` is one (one solution was found), informed or uninformed (several; the winner has the larger or the smaller
+    overlap with the teacher), or none. A line has `kind`, `points`, `cusps`, and `complete` where it was followed to
+    the border, to a cusp or round to its begin. `regions` have their `share` of the plane, by phase and stability.
+    """
+
+    headline = ("level", "parameters", "regions")
+
+    level: str
+    parameters: tuple[str, str]
+    ranges: Mapping[str, tuple[float, float]]
+    points: tuple[Mapping[str, Any], ...]
+    lines: tuple[Mapping[str, Any], ...]
+    regions: tuple[Mapping[str, Any], ...]
+    tried: tuple[str, ...]
+    files: tuple[str, ...] = ()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for every point, the winner's numbers in columns."""
+        return [{n: v for n, v in point.items() if n != "branches"} for point in self.points]
+
+    def shown(self) -> dict[str, Any]:
+        """What people read: regions, and lines with their ends."""
+        lines = {f"{i + 1}, {line['kind']}": _ends(line, self.parameters) for i, line in enumerate(self.lines)}
+        parts = {f"{r['phase']}{'' if r['rs_stable'] else ', unstable'}": f"{r['share']:.1%}" for r in self.regions}
+        return {
+            "level": self.level,
+            "points": len(self.points),
+            "regions": parts,
+            "lines": lines or "none",
+            **({"files": ", ".join(self.files)} if self.files else {}),
+        }
+
+
+def _ends(line: Mapping[str, Any], names: Sequence[str]) -> str:
+    first, last = line["points"][0], line["points"][-1]
+    said = f"{len(line['points'])} points from ({first[0]:.5g}, {first[1]:.5g}) to ({last[0]:.5g}, {last[1]:.5g})"
+    cusps = "".join(f"; cusp at ({c[0]:.5g}, {c[1]:.5g})" for c in line["cusps"])
+    return f"{said} in ({', '.join(names)}){cusps}" + ("" if line["complete"] else "; ends inside")
+
+
+def phase(
+    act: ActivationLike | None = None,
+    *,
+    task: str | Task = "spiked",
+    tokens: Tokens,
+    alpha: Any,
+    nu: Any,
+    noise: Any = 0.0,
+    lambda_k: Any = 1.0,
+    lambda_v: Any = 1.0,
+    level: str | None = None,
+    points: int = USUAL_POINTS,
+    output: str | Path | None = None,
+    keep: bool = True,
+    say: Say | None = None,
+    model: Model | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Phase:
+    """The phase diagram over the two parameters that are given as ranges, `"LO:HI"`.
+
+    Without an activation, or at level bayes, that of the Bayes-optimal theory, hard phase included. `points` are
+    looked at, more of them where something changes. With `output`, a picture's file, the figure is drawn there and the
+    data left beside it as CSV and JSON. What is done is kept: an interrupted diagram goes on where it was.
+    """
+    chosen = level or ("bayes" if act is None else "rs")
+    one_of("level", chosen, LEVELS)
+    if chosen == "rs" and act is None:
+        raise InputError("activation", "", "an activation at level rs; at level bayes there is none")
+    count = whole_number("points", points, LEAST_POINTS)
+    given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
+    read = {n: read_range(n, v) for n, v in {**given, **(parameters or {}), **more}.items()}
+    plane, target, told = _plane(read), _target(output), say or (lambda _: None)
+    fixed = {n: v.low if isinstance(v, Range) else v for n, v in read.items()}
+    theory, question = _level(chosen, act, task, tokens, fixed, plane, keep, model)
+    looks = _looked(theory, count, told)
+    lines, warnings = _followed(theory, looks, chosen, told)
+    found = Phase(
+        level=chosen,
+        parameters=plane.names,
+        ranges={axis.name: (axis.low, axis.high) for axis in (plane.x, plane.y)},
+        points=tuple(_point(look, plane, chosen) for look in looks),
+        lines=tuple(_line(line, plane, chosen) for line in lines),
+        regions=tuple(_regions(looks)),
+        tried=_tried(chosen, looks),
+        warnings=tuple(warnings),
+        asked=question
+        | {
+            "level": chosen,
+            "points": count,
+            "ranges": {n: [r.low, r.high] for n, r in read.items() if isinstance(r, Range)},
+        },
+    )
+    return found if target is None else _saved(found, plane, looks, lines, target)
+
+
+def _plane(read: Mapping[str, Range | float]) -> Plane:
+    ranges = [v for v in read.values() if isinstance(v, Range)]
+    if len(ranges) != 2:
+        told = ", ".join(r.name for r in ranges) or "no range"
+        raise InputError("range", told, f"exactly two parameters as ranges; each is {ALLOWED}")
+    return Plane(*ranges)
+
+
+def _target(output: str | Path | None) -> Path | None:
+    if output is None:
+        return None
+    from replicode.figures.drawing import checked_picture
+
+    return checked_picture(output)
+
+
+def _level(
+    level: str,
+    act: ActivationLike | None,
+    task: str | Task,
+    tokens: Tokens,
+    fixed: Mapping[str, float],
+    plane: Plane,
+    keep: bool,
+    model: Model | None,
+) -> tuple[Level, dict[str, Any]]:
+    """The theory over the plane, its arguments checked at both ends, and what was asked for."""
+    corner = {axis.name: axis.high for axis in (plane.x, plane.y)}
+    if level == "bayes":
+        names = ("alpha", "nu", "noise")
+        if unknown := [n for n in plane.names if n not in names]:
+            raise InputError("range", unknown[0], f"two of {', '.join(names)} at level bayes")
+        physics = {n: fixed[n] for n in names}
+        for at in (physics, {**physics, **corner}):
+            positive("alpha", at["alpha"]), not_negative("nu", at["nu"], True), not_negative("noise", at["noise"])
+        law = lengths(tokens)
+        module = bayes_module(task, law, model)
+        content = task_content(task), repr(law), *model_content(model)
+        return BayesOptimal(module, content, physics, plane, keep), asked(None, task, law, None, model, **physics)
+    assert act is not None
+    physics, own = {n: fixed[n] for n in PHYSICS}, {n: v for n, v in fixed.items() if n not in PHYSICS}
+    posed = problem(act, task, tokens, physics, own, None, model)
+    for name in plane.names:
+        posed.check_name("range", name)
+    posed.with_values(**corner).check()
+    if set(posed.module.ORDER_NAMES) != {"m_k", "q_k", "V_k", "m_v", "q_v", "V_v"}:
+        raise Refusal("phase: an activation that is constant has no scores, and one solution everywhere")
+    return ReplicaSymmetric(posed, plane, keep), posed.asked()
+
+
+def _looked(theory: Level, count: int, told: Say) -> list[Look]:
+    """The first grid, then wherever most is open."""
+    looks: list[Look] = []
+
+    def look(place: tuple[float, float]) -> None:
+        near = sorted(looks, key=lambda known: float(np.hypot(*np.subtract(known.place, place))))[:NEAR]
+        looks.append(theory.look(place, near))
+        told(f"{len(looks)} of {count} points: {looks[-1].phase}, test risk {looks[-1].risk:.6g}")
+
+    for place in first_places():
+        look(place)
+    while len(looks) < count and (further := next_place(looks)) is not None:
+        look(further)
+    return looks
+
+
+def _followed(theory: Level, looks: Sequence[Look], level: str, told: Say) -> tuple[list[Line], list[str]]:
+    """The lines, and what is not to be trusted."""
+    warnings = []
+    failed = sum(look.phase == NONE for look in looks)
+    if failed:
+        warnings.append(f"no solution at {failed} of {len(looks)} points")
+    search = Lines(theory, looks, told)
+    if isinstance(theory, ReplicaSymmetric) and len(search.looks) > 3:
+        try:
+            missed = theory.resolve(search.looks[len(search.looks) // 2])
+            if missed > UNRESOLVED:
+                warnings.append(
+                    f"lines of branches are those of coarse nodes, on which a solution is off by {missed:.1g}"
+                )
+        except ReplicodeError as problem:
+            warnings.append(f"lines of branches are not followed: {problem}")
+            search.edges, kept = [], search.edges
+            return _stability_alone(search, kept), warnings
+    lines = search.all(stability=level == "rs")
+    if isinstance(theory, ReplicaSymmetric) and theory.folded > FOLDED:
+        warnings.append(f"folds of the prox weigh up to {theory.folded:.2g}: lines of branches are those without them")
+    inner = [line.kind for line in lines if not line.complete]
+    warnings += search.missed + [f"a line ends inside: {kind}" for kind in sorted(set(inner)) if kind != EDGE]
+    return lines, warnings
+
+
+def _stability_alone(search: Lines, edges: list[tuple[int, int]]) -> list[Line]:
+    """The edge of stability needs no slopes."""
+    search.edges = edges
+    search._stability()
+    return search.found
+
+
+def _point(look: Look, plane: Plane, level: str) -> dict[str, Any]:
+    best: Mapping[str, Any] = look.solutions[0] if look.solutions else {}
+    own = (
+        {"hard_phase": look.phase == INFORMED}
+        if level == "bayes"
+        else {"rs_stable": look.stable, "margin": look.margin}
+    )
+    potential = "free_entropy" if level == "bayes" else "energy"
+    sign = -1.0 if level == "bayes" else 1.0
+
+    def numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "test_risk": row["test_risk"],
+            "error": row["error"],
+            potential: sign * row["potential"],
+            **row["order"],
+        }
+
+    names = ("test_risk", "error", potential)
+    head = numbers(best) if best else dict.fromkeys(names)
+    branches = [{**numbers(row), "found_by": row["how"]} for row in look.solutions]
+    return {
+        **plane.values(look.place),
+        "phase": look.phase,
+        **own,
+        **head,
+        "solutions": len(branches),
+        "branches": branches,
+    }
+
+
+def _line(line: Line, plane: Plane, level: str) -> dict[str, Any]:
+    def there(places: Sequence[tuple[float, float]]) -> list[list[float]]:
+        return [[plane.values(p)[n] for n in plane.names] for p in places]
+
+    return {"kind": line.kind, "points": there(line.places), "cusps": there(line.cusps), "complete": line.complete}
+
+
+def _regions(looks: Sequence[Look]) -> list[dict[str, Any]]:
+    """Phases with and without stability, the largest first."""
+    part = shares(looks)
+    kinds = dict.fromkeys((look.phase, look.stable) for look in looks)
+    rows = []
+    for phase_name, stable in kinds:
+        chosen = [i for i, look in enumerate(looks) if (look.phase, look.stable) == (phase_name, stable)]
+        risks = [looks[i].risk for i in chosen if np.isfinite(looks[i].risk)]
+        rows.append(
+            {
+                "phase": phase_name,
+                "rs_stable": stable,
+                "share": float(part[chosen].sum()),
+                "points": len(chosen),
+                "test_risk": [min(risks), max(risks)] if risks else None,
+            }
+        )
+    return sorted(rows, key=lambda r: -r["share"])
+
+
+def _tried(level: str, looks: Sequence[Look]) -> tuple[str, ...]:
+    starts = (
+        "informed and uninformed starts"
+        if level == "bayes"
+        else "informed and random starts, and solutions of points nearby"
+    )
+    found = sorted({s["how"].split(" ")[0] for look in looks for s in look.solutions})
+    return (
+        f"at every point: {starts}",
+        f"solutions were found by: {', '.join(found)}",
+        "between points: continuation of every branch, folds followed as lines",
+    )
+
+
+def _saved(found: Phase, plane: Plane, looks: Sequence[Look], lines: Sequence[Line], target: Path) -> Phase:
+    """Draw, and leave the data beside the picture."""
+    from replicode.figures.beside import saved
+    from replicode.figures.phase import draw
+
+    return saved("phase", found, target, lambda path: draw(found, plane, looks, lines, path))
