@@ -325,7 +325,7 @@ def kink_points(params: Array) -> Array:
     return np.zeros(0)
 
 
-def residual_coefficients(V: float, V_v: float, y: Array, S2: Array, SW: Array, W2: Array) -> tuple[Array, ...]:
+def residual_coefficients(V: float, V_v: float, y: Array, S2: Array, SW: Array, W2: Array) -> tuple[Array | float, ...]:
     """Affine sigma: the polynomial whose real roots are the residuals at critical points; V is V_k times slope^2."""
     return np.ones_like(y), -y
 

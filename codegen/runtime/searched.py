@@ -106,7 +106,7 @@ class SearchedChannel(Channel):
             return np.zeros((SETS, SUMS))
         folded = folded_nodes(order, frame, self.smooth, self.nodes)
         land = landscape(order, frame, folded, self.setting)
-        if search or self.known is None:
+        if search or self.known is None or not self.known[0].size:
             near, wide = self._searched(land, folded)
             self.widely = np.sum([self._by_set(folded, share, _sums(land, folded)) for share in wide], axis=0)
         else:
