@@ -1,11 +1,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-browser test-full bench paper-table embeddings lint clean
+.PHONY: demo test test-browser test-full docs dist bench paper-table embeddings lint clean
 
 .venv/.plot: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plot]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plot,serve]'
 	@touch $@
 
 .venv/.test: pyproject.toml
@@ -32,6 +32,16 @@ test-browser: .venv/.test
 
 test-full: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+# The documentation as a site, docs/build/index.html; a warning is an error.
+docs: .venv/.test
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/build
+
+# Wheel and sdist, and both tried in a clean environment of every Python named.
+PYTHONS ?= $(PYTHON)
+dist: .venv/.test
+	rm -rf dist && $(BIN)/python -m build --outdir dist
+	$(BIN)/python benchmarks/clean_install.py dist $(PYTHONS)
 
 bench: .venv/.test
 	$(BIN)/python -m benchmarks

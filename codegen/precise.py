@@ -44,6 +44,7 @@ WIDEST = 1.6
 DOUBLE = 15
 ROUNDING = 1e-12
 NEWTON_STEPS = 8
+FIRST_PART = 0.75  # of the digits, in the first step
 BLOCK = 200_000
 
 Array = np.ndarray
@@ -75,12 +76,13 @@ class Frame:
 
 @dataclass(frozen=True)
 class PreciseAverages:
-    """dE[M]/d(order parameters), E[M], E[loss] and the mass."""
+    """dE[M]/d(order parameters), E[M], E[loss], the mass, and what rounding did to the sums, where that is known."""
 
     rates: Vector
     envelope: mpf
     train_loss: mpf
     mass: mpf
+    rounding: mpf
 
 
 @dataclass(frozen=True)
@@ -278,7 +280,8 @@ class PreciseSystem:
         mass, *moments, strain, loss, train = (grid.cell * self.numbers.read(s) for s in sums)
         rates = self._closed["rates_from_moments"](order, at.nu, at.noise, moments)
         V_k = order[self.system.model.index(self.system.model.scores.V)]
-        return PreciseAverages(rates, V_k * strain / 2 + loss, train, mass)
+        rounding = max(grid.cell * self.numbers.radius(s) for s in sums)
+        return PreciseAverages(rates, V_k * strain / 2 + loss, train, mass, rounding)
 
     def nodes(self, grid: Grid) -> Iterable[tuple[Any, ...]]:
         """The nodes one by one, or all at once as arrays."""
@@ -510,9 +513,9 @@ class PreciseSolver:
 
     def solved(self) -> PreciseSaddle:
         """The saddle point, verified on a finer, wider and shifted lattice until that changes nothing."""
-        order = self.scout.order
         spacing = self.scout.spacing(self.digits)
-        order, contraction = self._settled(order, self._grid(spacing, 0.0))
+        order, first = self._begun(spacing)
+        order, contraction = self._settled(order, self._grid(spacing, 0.0), first)
         for turn in range(1, ROUNDS + 1):
             grid = self._grid(FINER * spacing, turn / 3, 2 * turn)
             step, conjugates, averages = self._step(order, grid)
@@ -526,17 +529,27 @@ class PreciseSolver:
             spacing *= min(FINER, gained / (self.digits + 1))
         raise Refusal(f"digits: {self.digits} are not reached; successive lattices still differ by {_short(change)}")
 
-    def _settled(self, order: Vector, grid: Grid) -> tuple[Vector, mpf]:
-        """Newton steps on one grid until the next, as the last ones shrank, would be below what is asked for."""
-        sizes = [mpf(1)]
-        for _ in range(NEWTON_STEPS):
+    def _begun(self, spacing: float) -> tuple[Vector, mpf]:
+        """One step from double precision on the few nodes that a part of the digits needs, and its size."""
+        digits = FIRST_PART * self.digits
+        grid = self.scout.grid(spacing * math.sqrt((self.digits + 1) / (digits + 1)), digits + MARGIN)
+        step, _, _ = self._step(self.scout.order, grid)
+        return [a + b for a, b in zip(self.scout.order, step)], max(abs(s) for s in step)
+
+    def _settled(self, order: Vector, grid: Grid, first: mpf | None = None) -> tuple[Vector, mpf]:
+        """Newton steps on one grid until the next, as the last ones shrank, would be below what is asked for.
+
+        `first` is the size of a step that was taken already.
+        """
+        sizes = [mpf(1)] if first is None else [mpf(1), first]
+        for turn in range(NEWTON_STEPS):
             step, _, _ = self._step(order, grid)
             sizes.append(max(abs(s) for s in step))
             order = [a + b for a, b in zip(order, step)]
             contraction = sizes[-1] / sizes[-2]
             if len(sizes) > 2 and sizes[-1] * contraction <= mpf(10) ** (-self.digits - 2):
                 return order, contraction
-            if contraction > 0.5:
+            if contraction > 0.5 and (turn or first is None):  # the first step was on other nodes
                 break
         raise Refusal("digits: Newton's iteration does not contract from the saddle point in double precision")
 
@@ -545,7 +558,8 @@ class PreciseSolver:
     ) -> PreciseSaddle:
         """What the last step moved bounds what is left to move; conjugates and averages are those before it."""
         folded, zero, size = mpf(grid.folded_mass), mpf(0), len(order)
-        least = FOLD_WEIGHT * abs(averages.mass - 1) + FOLD_WEIGHT * folded + mpf(10) ** (-self.digits - 2)
+        defect = abs(averages.mass - 1) + folded + averages.rounding
+        least = FOLD_WEIGHT * defect + mpf(10) ** (-self.digits - 2)
 
         def bound(slopes: Iterable[mpf], value: mpf) -> mpf:
             return 2 * mpmath.fsum(abs(s * e) for s, e in zip(slopes, step)) + least * (1 + abs(value))

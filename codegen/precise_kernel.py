@@ -1,8 +1,8 @@
 """Kernels as straight-line Python on numbers of any precision.
 
 `Program` turns expressions into three-address code: equal operations are done once, and those that do not change from
-node to node are done before the loop. Such code works with `decimal_numbers`, `mpmath_numbers` (ten times as slow), or
-`double_arrays`, which take all nodes at once.
+node to node are done before the loop. Such code works with `decimal_numbers`, `mpmath_numbers` (ten times as slow), the
+balls of precise_arb.py, or `double_arrays`, which take all nodes at once.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ _UNROLLED_POWERS = 4
 
 @dataclass(frozen=True)
 class Numbers:
-    """A kind of real numbers: from and to mpmath's, the precision (mpmath's with it), and the functions."""
+    """A kind of real numbers: from and to mpmath's, the precision (mpmath's with it), functions, and rounding."""
 
     name: str
     real: Callable[[mpf], Number]
     read: Callable[[Number], mpf]
     working: Callable[[int], AbstractContextManager[None]]
     functions: Functions
+    radius: Callable[[Number], mpf] = lambda _: mpf(0)  # a bound on its rounding, of numbers that know one
 
 
 def mpmath_numbers() -> Numbers:
     """The numbers of mpmath."""
-    return Numbers("mpmath", mpf, mpf, _mpmath_digits, _functions(mpmath))
+    return Numbers("mpmath", mpf, mpf, _mpmath_digits, functions_of(mpmath))
 
 
 def decimal_numbers() -> Numbers:
     """The decimals of the standard library."""
-    return Numbers("decimal", _to_decimal, _from_decimal, _decimal_digits, _functions(_Decimals()))
+    return Numbers("decimal", _to_decimal, _from_decimal, _decimal_digits, functions_of(_Decimals()))
 
 
 def double_arrays() -> Numbers:
@@ -130,7 +131,7 @@ def _borrowed(function: Callable[[mpf], mpf]) -> Callable[[Decimal], Decimal]:
     return lambda u: _to_decimal(function(_from_decimal(u)))
 
 
-def _functions(m: Any) -> dict[str, Callable[..., Number]]:
+def functions_of(m: Any) -> dict[str, Callable[..., Number]]:
     """All functions of a kernel by the names of their nodes, on the numbers of m."""
     known = {node.__name__: record.evaluator(m) for node, record in BY_NODE.items()}
     return {**known, "sqrt": m.sqrt, "pi": lambda: m.mpf(m.pi), "Max": max, "Min": min}

@@ -1,4 +1,4 @@
-"""Both branches of the Bayes-optimal theory along alpha, the thresholds between their phases, and a figure of them.
+"""Both branches of the Bayes-optimal theory along alpha, and the thresholds between their phases.
 
 As alpha grows an informed branch appears, its free entropy passes that of the uninformed one (the information-theoretic
 threshold), and the uninformed branch ends (the algorithmic one); between the last two lies the hard phase.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from replicode.arguments import check_digits, not_negative, positive
@@ -17,9 +16,7 @@ from replicode.cache import cached
 from replicode.codegen.runtime.bayes_evolution import Branch
 from replicode.codegen.runtime.bayes_solver import equilibrium, is_hard
 from replicode.codegen.threads import one_thread
-from replicode.codegen.writing import write_picture
 from replicode.content import model_content, task_content
-from replicode.figures.drawing import pyplot
 from replicode.modules import bayes_module, call
 from replicode.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.theory.errors import InputError
@@ -121,6 +118,18 @@ class _Along:
             return {"made_for": f"Bayes-optimal branches, alpha = {alpha:g}", "branches": [b._asdict() for b in found]}
 
         return tuple(Branch(**b) for b in cached("branches", (*self.key, alpha), build)["branches"])
+
+
+def shown_alphas(low: float, high: float, marks: Thresholds) -> list[float]:
+    """The values of alpha at which branches are drawn: a grid, and both sides of every threshold."""
+    step = (high - low) / (RANGE_POINTS - 1)
+    near = [
+        mark for mark in (marks.informed_branch, marks.information_theoretic, marks.algorithmic) if mark is not None
+    ]
+    beside = [
+        mark + side * far for mark in near for side in (-1.0, 1.0) for far in (marks.tolerance, 0.1 * step, 0.4 * step)
+    ]
+    return sorted({*(low + step * i for i in range(RANGE_POINTS)), *(a for a in beside if low < a < high)})
 
 
 def bayes_branches(
@@ -225,37 +234,3 @@ class _Bisection:
         """The middle of the first change of a kind."""
         found = [(a.alpha + b.alpha) / 2.0 for a, b in self.changes if kind(a.winner, b.winner)]
         return found[0] if found else None
-
-
-def figure(found: BayesBranches, marks: Thresholds | None, path: Path) -> str:
-    """Test risk and free entropy of both branches against alpha, in a picture file."""
-    plt = pyplot()
-    drawn, (risk, entropy) = plt.subplots(2, 1, figsize=(6.0, 6.0), sharex=True, layout="constrained")
-    styles = {"informed": ("C0", "-"), "uninformed": ("C1", "--")}
-    for start, (colour, line) in styles.items():
-        for axes, field in ((risk, "test_risk"), (entropy, "free_entropy")):
-            axes.plot(found.alphas, found.curve(start, field), color=colour, linestyle=line, label=f"{start} start")
-    best = [b.test_risk for b in found.equilibria]
-    risk.plot(found.alphas, best, "o", color="k", markersize=3, label="equilibrium (Bayes-optimal)")
-    if marks is not None:
-        _mark(marks, (risk, entropy))
-    risk.set_ylabel(r"test risk $\mathbb{E}(y - \hat y)^2$")
-    entropy.set_ylabel(r"free entropy $\Phi$")
-    entropy.set_xlabel(r"$\alpha = N/D$")
-    nu = r"\infty" if found.nu == float("inf") else f"{found.nu:g}"
-    risk.set_title(rf"{found.task}, $L={found.tokens}$, $\nu={nu}$, $\Delta={found.noise:g}$")
-    risk.legend(frameon=False)
-    try:
-        return str(write_picture(path, drawn, dpi=150))
-    finally:
-        plt.close(drawn)
-
-
-def _mark(marks: Thresholds, panels: Sequence[Any]) -> None:
-    """The thresholds as vertical lines, the hard phase between them shaded."""
-    for axes in panels:
-        for value, line in ((marks.information_theoretic, ":"), (marks.algorithmic, "-.")):
-            if value is not None:
-                axes.axvline(value, color="0.4", linestyle=line, linewidth=1.0)
-        if marks.information_theoretic is not None and marks.algorithmic is not None:
-            axes.axvspan(marks.information_theoretic, marks.algorithmic, color="0.9", zorder=0)

@@ -18,11 +18,15 @@ from replicode.codegen.runtime.fixedpoint import from_free, to_free
 from replicode.codegen.runtime.kernel import ORDER_NAMES
 from replicode.modules import call
 from replicode.problem import Problem, Start
+from replicode.results import Solution
 from replicode.theory.errors import Refusal
 
 LEVEL = 2
 APART = 0.02  # of two solutions in u, relative to their size
 SETTLED = 1e-6
+SEARCH_TOL = 1e-6
+QUICK_START, QUICK_NEWTON, QUICK_TOL = "k found, v not", 10, 1e-4
+CLEARLY = 1e-3
 MOST_NEWTON = 25
 LONGEST = 1.0
 FOUND, LOST, SMALL, LARGE = 0.9, 0.02, 0.1, 4.0
@@ -123,9 +127,9 @@ def _deflated_all(posed: Problem, tol: float | None, chosen: Mapping[str, Start]
     return True
 
 
-def deflated_newton(posed: Problem, u: Any, known: Sequence[Any]) -> Any:
+def deflated_newton(posed: Problem, u: Any, known: Sequence[Any], most: int = MOST_NEWTON) -> Any:
     """A zero of F that is none of those known; None where there is none within some steps."""
-    for _ in range(MOST_NEWTON):
+    for _ in range(most):
         value, by_u, *_ = call(posed.module, "linearised_map", free=u, parameter="alpha", level=LEVEL, **posed.values)
         if not (np.isfinite(value).all() and np.isfinite(by_u).all()):
             return None
@@ -141,3 +145,57 @@ def deflated_newton(posed: Problem, u: Any, known: Sequence[Any]) -> Any:
         length = float(np.abs(step).max())
         u = u + step * min(1.0, LONGEST / length)
     return None
+
+
+def searched(found: Solution, posed: Problem) -> Solution:
+    """A Solution with all branches that a search finds, and a warning where one has lower energy."""
+    if posed.spectrum is not None or set(found.order_parameters) != set(ORDER_NAMES):
+        raise Refusal("branches: searched for with scores and without a spectrum")
+    looked = search(posed, SEARCH_TOL, [("the solution", dict(found.order_parameters))])
+    rows = tuple(_row(f) for f in looked.solutions)
+    warnings = list(found.warnings)
+    best = looked.solutions[0] if looked.solutions else None
+    clear = best is not None and found.converged and not same(best.u, free(found.order_parameters))
+    if best is not None and clear and best.solution.energy < found.energy - _open(found) - _open(best.solution):
+        warnings = [w for w in warnings if not w.startswith("another branch")]
+        lower = f"{best.solution.energy:.6g} < {found.energy:.6g}"
+        warnings.append(
+            f"another branch, by {best.how}, has lower energy ({lower}), test risk {best.solution.test_risk:.6g}"
+        )
+    return found._replace(branches=rows, tried=looked.tried, warnings=tuple(warnings))
+
+
+def other_branch(found: Solution, posed: Problem) -> Solution:
+    """A Solution with a warning where a few deflated steps lead to a solution of clearly lower energy."""
+    told = any(w.startswith("another branch") for w in found.warnings)
+    if told or not found.converged or not hasattr(posed.module, "linearised_map"):
+        return found
+    if set(found.order_parameters) != set(ORDER_NAMES):
+        return found
+    known, start = free(found.order_parameters), starts(posed)[QUICK_START]
+    assert isinstance(start, Mapping)
+    try:
+        u = deflated_newton(posed, free(start), [known], QUICK_NEWTON)
+    except Refusal:
+        return found
+    there = None if u is None else posed.solve(QUICK_TOL, order_of(u), False, False, False)
+    if there is None or not there.converged or same(free(there.order_parameters), known):
+        return found
+    least = found.energy - CLEARLY * (abs(found.energy) + abs(there.energy))
+    if not there.energy < least - _open(found) - _open(there):
+        return found
+    text = (
+        f"another branch, by deflation, has lower energy ({there.energy:.4g} < {found.energy:.4g}), "
+        f"test risk {there.test_risk:.4g}"
+    )
+    return found._replace(warnings=(*found.warnings, text))
+
+
+def _open(solution: Any) -> float:
+    return float(solution.errors.get("energy", 0.0))
+
+
+def _row(found: Found) -> dict[str, Any]:
+    solution = found.solution
+    numbers = {n: float(getattr(solution, n)) for n in ("test_risk", "train_loss", "energy", "error")}
+    return {**numbers, "order_parameters": dict(solution.order_parameters), "found_by": found.how}

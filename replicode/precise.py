@@ -33,7 +33,7 @@ def precise_solution(
 ) -> dict[str, Any]:
     """The fields of a Solution, with numbers good to the digits asked for; floats as long as these hold them."""
     from replicode.codegen.precise import GUARD, Physics, check_dimension, noise_risk, precise_saddle
-    from replicode.codegen.precise_kernel import decimal_numbers
+    from replicode.codegen.precise_arb import best_numbers
     from replicode.verbs.derive import derive
 
     dimension = check_dimension(module, parameters)
@@ -45,7 +45,7 @@ def precise_solution(
         known = {p: _decimal(parameters[p]) for p in module.PARAMETERS}
         physics = Physics(**{name: _decimal(value) for name, value in setting.items()}, parameters=known)
         derived = derive(*system)
-        found = precise_saddle(derived, start, physics, digits, decimal_numbers())
+        found = precise_saddle(derived, start, physics, digits, best_numbers())
         numbers = {
             "test_risk": found.test_risk,
             "excess_risk": found.test_risk - noise_risk(derived.model, physics.noise),

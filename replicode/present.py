@@ -150,7 +150,7 @@ def _of_level(system: System | StabilitySystem) -> dict[str, Any]:
             found = {"level": "bayes", "free_energy": system.free_entropy, "equations": bayes_equations(system)}
             return found | {"steps": bayes_chain(system)}
         case DynamicsSystem():
-            found = {"level": "dynamics", "free_energy": system.risk, "equations": system.equations()}
+            found = {"level": "dynamics", "free_energy": system.risk, "equations": system.all_equations()}
             return found | {"steps": dynamics_chain(system)}
     return _population(system)
 

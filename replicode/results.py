@@ -106,7 +106,8 @@ class Solution(Result):
     """A solved saddle point; `error` bounds the absolute error of test_risk, `errors` those of the other quantities.
 
     `rsb` has one step of replica symmetry breaking at the same point, where it was asked for or replica symmetry is not
-    stable and the step is quick.
+    stable and the step is quick. `branches` are all solutions that a search found, the least energy first, and `tried`
+    says how it searched, where that was asked for.
     """
 
     headline = ("test_risk", "error", "converged", "rs_stable")
@@ -138,6 +139,8 @@ class Solution(Result):
     rsb: Mapping[str, Any] | None = None
     test_loss: float | None = None
     classification_error: float | None = None
+    branches: tuple[Mapping[str, Any], ...] | None = None
+    tried: tuple[str, ...] | None = None
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -182,7 +185,7 @@ class Solution(Result):
     def _told(self, most: int) -> dict[str, Any]:
         found, digits = super().to_dict(), self.asked.get("digits") or 0
         found = {name: value for name, value in found.items() if name not in _STRUCTURED or value is not None}
-        for name in ("test_loss", "classification_error"):  # of problems that have them
+        for name in ("test_loss", "classification_error", "branches", "tried"):  # where there are any
             if found[name] is None:
                 del found[name]
         if digits <= most:

@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-CHEAP = {"kind": "explore", "activations": ["1 + x"], "tokens": "1", "alpha": "4:6:5", "bayes": False}
+CHEAP = {"kind": "explore", "activations": ["1 + x"], "tokens": "1", "alpha": "4:6:5", "bayes": False, "suite": False}
 LONG = {"kind": "explore", "activations": ["sigmoid"], "tokens": "6", "alpha": "1:10", "bayes": False}
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -95,7 +95,7 @@ class Server:
 @contextmanager
 def serving(*options):
     """An explorer on a free port; ended at the end, with nothing left behind."""
-    command = [sys.executable, "-m", "replicode", "serve", "--port", "0", "--json", *options]
+    command = [sys.executable, "-m", "replicode", "serve", "--port", "0", "--json", "--no-warm", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         server = Server(process, json.loads(process.stdout.readline())["port"])

@@ -166,7 +166,7 @@ class Latex(LatexPrinter):
 
     def _print_TokenSum(self, expr: Any, exp: str | None = None) -> str:
         text = rf"\sum_{{\ell}} {self._print(at_token(expr.args[0], 'l'))}"
-        return rf"\Bigl({text}\Bigr)" + (f"^{{{exp}}}" if exp else "")
+        return rf"\left({text}\right)" + (f"^{{{exp}}}" if exp else "")
 
     def _print_Function(self, expr: Any, exp: str | None = None) -> str:
         name = expr.func.__name__

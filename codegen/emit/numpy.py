@@ -56,8 +56,8 @@ def numpy_module(ir: ModuleIR) -> str:
     public = "\n".join(["__all__ = [", *(f'    "{name}",' for name in level.public), "]"])
     subjects = {name: part(name).subject for name in level.parts} | {level.parts[0]: level.derived, CHOICES: CHOSEN}
     sections = ["\n\n".join([_header(ir), _imports(found), public])]
-    order = [n for n in found.sections if n not in (CHOICES, "script")]
-    for name in (*order, CHOICES, "script"):
+    last = [n for n in (CHOICES, "script") if n in found.sections]
+    for name in (*(n for n in found.sections if n not in last), *last):
         sections.append(_section(subjects[name], found.sections[name]))
     return "\n\n\n".join(sections) + "\n"
 

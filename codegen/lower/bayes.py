@@ -26,7 +26,7 @@ PUBLIC = ("METADATA", "Branch", "Solution", "branches", "free_entropy", "solve")
 LEVEL = Level(
     parts=(
         *("kernel", "bayes_kernel", "nodes", "inputs", "wording", "prior", "spectrum", "bayes_rates", "bayes_prior"),
-        *("bayes_label", "bayes_weight", "bayes_own", "bayes_keys", "bayes_location", "bayes_coupled"),
+        *("newton", "bayes_label", "bayes_weight", "bayes_own", "bayes_keys", "bayes_location", "bayes_coupled"),
         *("bayes_evolution", "bayes_solver", "spectrum_text"),
         *("options", "script"),
     ),

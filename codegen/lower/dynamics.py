@@ -23,7 +23,7 @@ from replicode.codegen.ir import (
     Vector,
 )
 from replicode.codegen.lower.equations import label_functions, location_functions
-from replicode.codegen.lower.kernels import kernel_of, pullback_derivatives, stable_form
+from replicode.codegen.lower.kernels import kernel_of, parameter_symbol, pullback_derivatives, stable_form
 from replicode.codegen.lower.module import label_constants, places
 from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
 from replicode.theory.derive.dynamics import (
@@ -34,6 +34,7 @@ from replicode.theory.derive.dynamics import (
     spreads_of,
     students,
 )
+from replicode.theory.derive.factorised import token_bodies
 from replicode.theory.derive.gains import GAINS
 from replicode.theory.derive.label import label_kinks, own_noise
 from replicode.theory.derive.pieces import loss_kinks
@@ -49,7 +50,15 @@ PUBLIC = (
 LEVEL = Level(
     parts=(
         *("kernel", "dynamics_kernel", "nodes", "linear", "inputs", "wording", "dynamics_nodes", "dynamics_averages"),
-        *("dynamics_gains", "dynamics_flow", "dynamics_solver", "dynamics_points", "options", "script"),
+        *(
+            "dynamics_gains",
+            "dynamics_factors",
+            "dynamics_flow",
+            "dynamics_solver",
+            "dynamics_points",
+            "options",
+            "script",
+        ),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "SEQUENCES", "PARAMETERS", "ArgumentError", "OutOfReach", "Motion", "Descent", "__main__"),
@@ -120,6 +129,7 @@ def _averages(system: DynamicsSystem) -> tuple[Function, ...]:
             Function(declared("spread_given"), (), (), system.spread),
             Function(declared("risk_given"), (), (), system.risk),
             Function(declared("loss_given"), (), (), system.mean_loss),
+            *(_factors(system) if system.factorised else ()),
         )
     lines = label_functions(system.label, model.values.teacher)
     if not system.label.weighted:
@@ -132,6 +142,20 @@ def _averages(system: DynamicsSystem) -> tuple[Function, ...]:
         Function(declared("absorbed_noise"), (), (), added),
         Function(declared("joined_noise"), (), (), joined),
         Function(declared("gained_product"), (Unpacked("gains", tuple(GAINS)),), (), system.pull),
+    )
+
+
+def _factors(system: DynamicsSystem) -> tuple[Function, ...]:
+    """sigma as a ratio of one token's functions, and the bodies of the sums over tokens."""
+    found = system.ratio
+    assert found is not None
+    renamed = {sp.Symbol(p, real=True): parameter_symbol(p) for p in system.activation.parameters}
+    parameters = Unpacked("params", tuple(map(parameter_symbol, system.activation.parameters)))
+    named = (parameters,) if system.activation.parameters else ()
+    ratio = tuple(e.xreplace(renamed) for e in found.parts)
+    return (
+        Function(declared("token_ratio"), named, (), ratio, shaped_like="x"),
+        Function(declared("token_bodies"), (), (), token_bodies()),
     )
 
 
@@ -165,6 +189,8 @@ def _choices(system: DynamicsSystem, lengths: tuple[LengthIR, ...]) -> dict[str,
     nodes = f"{kind}_nodes" if kind in ("gaussian", "own") else "coupled_nodes"
     entries = [f"SequenceKernel({n.tokens}, {n.share!r}, attention{n.suffix})" for n in lengths]
     shared = {"SEQUENCES": f"({', '.join(entries)},)", "score_nodes": nodes, "add_options": "descent_options"}
+    if system.factorised:
+        return shared | {"averages_of_length": "factorised_averages"}
     return shared if system.polynomial else shared | _gain_choices(system)
 
 
@@ -204,6 +230,9 @@ def _constants(system: DynamicsSystem, signature: str) -> dict[str, object]:
 
 def _loss_constants(system: DynamicsSystem) -> dict[str, object]:
     """What is known of a loss that is no square, and of a label that is no field."""
+    if system.factorised:
+        rows = [(t.average, float(t.coefficient), t.label, t.output, t.power, t.body) for t in system.terms]
+        return {"FACTORISED": True, "FACTOR_TERMS": tuple((*r[:-1], -1 if r[-1] is None else r[-1]) for r in rows)}
     if system.polynomial:
         return {}
     label, model = system.label, system.model

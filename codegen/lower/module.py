@@ -35,6 +35,7 @@ LEVEL = Level(
             "lengths",
             "nodes",
             "linear",
+            "newton",
             "lowrank",
             "places",
             "inputs",

@@ -23,7 +23,7 @@ LEVEL = Level(
     parts=(
         *("kernel", "rsb_kernel", "lengths", "nodes", "linear", "lowrank", "places", "inputs", "wording", "location"),
         *("label", "loss", "fields", "prox", "channel", "population", "kinks", "rsb_grid", "rsb_table", "rsb_channel"),
-        *("rsb_evolution", "rsb_solver", "rsb_states", "options", "script"),
+        *("newton", "rsb_evolution", "rsb_solver", "rsb_states", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),

@@ -18,6 +18,7 @@ from replicode.codegen.runtime.bayes_prior import contraction_at, entropy_at, fa
 from replicode.codegen.runtime.bayes_rates import KEY_QUANTILE, BayesOverlaps, Evaluator, Rates, TooFine
 from replicode.codegen.runtime.inputs import check_number, check_physics
 from replicode.codegen.runtime.kernel import Array
+from replicode.codegen.runtime.newton import forward_slopes, spectral_radius
 from replicode.codegen.runtime.prior import Spectrum, spectrum_of
 
 COARSE, FINE = 0.6, 1.2
@@ -183,12 +184,11 @@ def _escapes(search: Search, known: Array, image: Array) -> bool:
 
 def _jacobian(search: Search, known: Array, image: Array) -> Array:
     """d image / d log(1 + qh) by differences of coarse averages."""
-    moves = DIFFERENCE * np.eye(known.size)
-    return np.stack([(search.image(known + d, COARSE) - image) / DIFFERENCE for d in moves], axis=1)
+    return forward_slopes(lambda moved: search.image(moved, COARSE), known, image, DIFFERENCE)
 
 
 def _contracts(jacobian: Array) -> bool:
-    return bool(np.abs(np.linalg.eigvals(jacobian)).max() < 1.0 - 1e-6)
+    return spectral_radius(jacobian) < 1.0 - 1e-6
 
 
 def _newton_step(search: Search, known: Array, image: Array) -> Array:

@@ -22,6 +22,8 @@ TRANSLATED: bool = True  # the loss sees y - f alone
 LOSS_KINKS: tuple[float, ...] = ()  # in f - y, or in y f
 LABEL_KINKS: tuple[float, ...] = ()  # in z*
 LABEL_PLANE: int = 1  # of how many normals nodes are needed for the average of G
+FACTORISED: bool = False  # averages are taken one token at a time
+FACTOR_TERMS: tuple[tuple[int, float, int, int, int, int], ...] = ()  # average, size, powers of y, N and 1/S, body
 FIELDS: int = 4  # of a token: chi*, z*, chi, z
 VALUE_STAR: int = 1
 SCORE: int = 2
@@ -87,6 +89,18 @@ def risk_given(mean_r: Array, cov_r__r: Array) -> Array:
 def loss_given(mean_r: Array, cov_r__r: Array) -> Array:
     """The average loss given the scores."""
     return np.zeros_like(mean_r)
+
+
+def token_ratio(x: Array, params: Array) -> tuple[Array, ...]:
+    """a, a', b, b' at a token's score and c, where sigma = a/(c + sum of b)."""
+    return x, x, x, x, x
+
+
+def token_bodies(
+    a: Array, da: Array, b: Array, db: Array, chi_star: Array, z_star: Array, chi: Array, z: Array
+) -> tuple[Array, ...]:
+    """The bodies of the sums over tokens that the averages are made of."""
+    return (z,)
 
 
 def loss_at(y: Array, f: Array) -> tuple[Array, Array, Array]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from replicode.codegen.runtime.dynamics_kernel import INTEGRAND_DEGREE, POLYNOMIAL, SCORE
+from replicode.codegen.runtime.dynamics_kernel import FACTORISED, INTEGRAND_DEGREE, POLYNOMIAL, SCORE
 from replicode.codegen.runtime.kernel import HARD_LIMIT, LOCATION, SHIFT_INVARIANT, Array, own_log_weight
 from replicode.codegen.runtime.linear import product
 from replicode.codegen.runtime.nodes import lattice, sobol
@@ -72,6 +72,8 @@ def _frame(direction: Array) -> Array:
 
 def dimensions(tokens: int, nu: float) -> int:
     """In how many directions nodes are spread out."""
+    if FACTORISED:
+        return 1
     if LOCATION == "gaussian":
         return tokens - SUM_EXACT
     if LOCATION == "own":

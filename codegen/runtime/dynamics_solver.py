@@ -17,7 +17,14 @@ from replicode.codegen.runtime.dynamics_flow import (
     named,
     tolerances,
 )
-from replicode.codegen.runtime.dynamics_kernel import INTEGRAND_DEGREE, OVERLAP_NAMES, POLYNOMIAL, SEQUENCES, SMOOTH
+from replicode.codegen.runtime.dynamics_kernel import (
+    FACTORISED,
+    INTEGRAND_DEGREE,
+    OVERLAP_NAMES,
+    POLYNOMIAL,
+    SEQUENCES,
+    SMOOTH,
+)
 from replicode.codegen.runtime.dynamics_nodes import MOST_LATTICE, dimensions
 from replicode.codegen.runtime.inputs import (
     LEAST,
@@ -34,7 +41,7 @@ from replicode.codegen.runtime.wording import told_apart
 SMALL_START = 0.01
 AIM, GOOD_ENOUGH = 1e-8, 1e-3
 MOST_LEVEL = {0: 0, 1: 9, 2: 9, 3: 8, 4: 6, 5: 4, 6: 4}
-KINKED_LEVEL, GAINED_LEVEL = 4, 5
+KINKED_LEVEL, GAINED_LEVEL, FACTORED_LEVEL = 4, 5, 4
 AT_REST = 1e-6
 PILOT = 5
 FAR_OUT = 100.0  # where a trajectory diverges, digits are not worth their nodes
@@ -177,6 +184,8 @@ def _converged(descent: Descent, world: World, begin: Array, times: Array, aim: 
 
 def most_level(nu: float) -> int:
     """The most doublings of nodes that are affordable: none where nodes are exact, few where kinks slow them down."""
+    if FACTORISED:
+        return FACTORED_LEVEL
     if INTEGRAND_DEGREE and all(kernel.tokens <= MOST_LATTICE + 1 for kernel in SEQUENCES):
         return 0
     most = KINKED_LEVEL if not SMOOTH else GAINED_LEVEL if not POLYNOMIAL else MOST_LEVEL[1]

@@ -19,6 +19,7 @@ from replicode.codegen.runtime.kernel import (
     conjugates_from_rates,
     train_loss_slopes,
 )
+from replicode.codegen.runtime.newton import forward_slopes
 from replicode.codegen.runtime.places import BLOCKS, RATES, by_block, ordered
 from replicode.codegen.runtime.prior import Problem, gradient_at, hessian_at, image_at, value_at
 
@@ -246,16 +247,14 @@ def image_slopes(image: Array) -> Array:
 
 def differenced(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
     """The same by forward differences."""
-    free, step = to_free(at.order), 1e-4
-    base, values = to_free(at.image), reported(at, problem)
-    columns, slopes = [], []
-    for i in range(free.size):
-        moved = free.copy()
-        moved[i] += step
-        now = evaluate(channel, from_free(moved), problem)
-        columns.append((to_free(now.image) - base) / step)
-        slopes.append((reported(now, problem) - values) / step)
-    return _inverted(np.stack(columns, axis=1), np.stack(slopes, axis=1))
+
+    def values(now: Evaluation) -> Array:
+        return np.concatenate([to_free(now.image), reported(now, problem)])
+
+    found = forward_slopes(
+        lambda free: values(evaluate(channel, from_free(free), problem)), to_free(at.order), values(at), 1e-4
+    )
+    return _inverted(found[:RATES], found[RATES:])
 
 
 linearised: Callable[[Channel, Evaluation, Problem], Linearised] = derived_or_differenced

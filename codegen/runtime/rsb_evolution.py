@@ -13,6 +13,7 @@ import numpy as np
 
 from replicode.codegen.runtime.kernel import ORDER_NAMES, Array
 from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.newton import forward_slopes
 from replicode.codegen.runtime.rsb_channel import (
     Layout,
     TiltedAverages,
@@ -197,13 +198,12 @@ class Chord:
         self.equilibrium = equilibrium
         self.y = now.y
         self.scale = np.r_[shares(now.order), COUNTED] if equilibrium else shares(now.order)
-        base, point = self.residual(now), self.unknowns(now)
-        columns = []
-        for i in range(point.size):
-            moved = point.copy()
-            moved[i] += DIFFERENCE
-            columns.append((self.residual(self.evaluate(step, moved, now.y)) - base) / DIFFERENCE)
-        self.jacobian = np.array(columns).T
+        self.jacobian = forward_slopes(
+            lambda point: self.residual(self.evaluate(step, point, now.y)),
+            self.unknowns(now),
+            self.residual(now),
+            DIFFERENCE,
+        )
 
     def unknowns(self, now: Evaluated) -> Array:
         """All unknowns."""

@@ -19,6 +19,7 @@ from replicode.codegen.runtime.inputs import (
 from replicode.codegen.runtime.kernel import ORDER_NAMES, Array, noise_risk
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.location import location_dimensions
+from replicode.codegen.runtime.newton import spectral_radius
 from replicode.codegen.runtime.population import _population_risk, informed_overlaps, settings_of
 from replicode.codegen.runtime.rsb_evolution import (
     SPLITS,
@@ -37,8 +38,10 @@ from replicode.codegen.runtime.rsb_kernel import STEP_CONJUGATES, STEP_NAMES, st
 
 LEVELS = (Grid(4.8, 1.2, 48, 6e4), Grid(5.3, 1.7, 88, 2e5), Grid(5.6, 2.3, 140, 6e5))
 QUICK_LEVELS = (Grid(4.6, 1.0, 36, 2.5e4), Grid(4.8, 1.2, 48, 5e4), Grid(5.0, 1.4, 60, 1e5))
+FINER_LEVELS = (Grid(4.8, 1.2, 140, 3e5), Grid(5.3, 1.7, 190, 5.5e5), Grid(5.6, 2.2, 240, 9e5))
 FOUR_LEVELS = (Grid(4.0, 1.0, 48, 2e4), Grid(4.3, 1.0, 48, 5e4), Grid(4.5, 1.2, 48, 1.2e5))
 GRID_SAFETY, GRID_GAIN = 2.0, 3.0  # two grids may agree by chance: a step gains no more than this factor
+RESIDUAL_GAIN = 10.0  # a residual may move the solution by some times as much
 MOST_COORDINATES = 4
 OPENED = 0.3  # share of q that a start has as q1 - q0
 SEARCHED = (1.0, 0.4)
@@ -120,7 +123,21 @@ def solve(
     with np.errstate(all="ignore"):
         begin = begun(start, init, task)
         found, broken = _found(begin, task)
-        return _solution(_refined(found, broken, task), broken, task, tol)
+        levels = _refined(found, broken, task)
+        if broken and task.levels is LEVELS and not _resolved(levels):
+            task = task._replace(levels=FINER_LEVELS)
+            found, broken = _found(begin, task)
+            levels = _refined(found, broken, task)
+        return _solution(levels, broken, task, tol)
+
+
+def _resolved(levels: _Levels) -> bool:
+    """Whether the equations are solved on grids whose steps are short beside the noise of the states.
+
+    Longer steps overestimate how far the tilt carries, the more the steeper M is: equilibrium may then not be found.
+    """
+    axes = [a for layout in levels.step.layouts for a in layout.axes if a.variance > 0.0]
+    return levels.residual < CONVERGED and all(a.resolved for a in axes)
 
 
 def _task(
@@ -284,7 +301,8 @@ def _solution(levels: _Levels, broken: bool, task: _Task, tol: float | None) -> 
     now = levels.found[-1]
     rows = [_reported(e, task) for e in levels.found]
     fall, last = np.abs(rows[-2] - rows[-3]) / GRID_GAIN, np.abs(rows[-1] - rows[-2])
-    bounds = GRID_SAFETY * np.maximum(fall, last) + (now.averages.lost + levels.residual) * np.abs(rows[-1])
+    rest = now.averages.lost + RESIDUAL_GAIN * levels.residual
+    bounds = GRID_SAFETY * np.maximum(fall, last) + rest * np.abs(rows[-1])
     values, errors = (dict(zip(REPORTED_STEP, map(float, r), strict=True)) for r in (rows[-1], bounds))
     converged = bool(levels.residual < CONVERGED and np.isfinite(rows[-1]).all())
     if not broken:
@@ -323,7 +341,7 @@ def _stability(step: Step, now: Evaluated, task: _Task) -> dict[str, float]:
     """Spectral radii within and between states; the jumps by what they add to 1/V_k = lambda_k + Vh_k."""
     found = step.response(now.order, now.y)
     matrices = step_stability(now.order, now.y, task.problem.alpha, found.within, found.between)
-    within, between = (float(np.abs(np.linalg.eigvals(t)).max()) if np.isfinite(t).all() else np.inf for t in matrices)
+    within, between = map(spectral_radius, matrices)
     smooth = task.problem.alpha * found.trace
     jumps = abs(now.conjugates[STEP_CONJUGATES.index("Vh_k")] - smooth) * now.order[STEP_NAMES.index("V_k")]
     return {"within": within, "between": between, "jumps": float(jumps)}

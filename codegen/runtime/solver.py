@@ -36,6 +36,7 @@ from replicode.codegen.runtime.kernel import (
 )
 from replicode.codegen.runtime.label import label_moments
 from replicode.codegen.runtime.mixture import mixed
+from replicode.codegen.runtime.newton import spectral_radius
 from replicode.codegen.runtime.places import BLOCKS, ordered
 from replicode.codegen.runtime.population import informed_overlaps, settings_of
 from replicode.codegen.runtime.prior import Problem, norms_at, softness_at, spectrum_of, traces_at, value_at
@@ -333,8 +334,7 @@ stability_of: Stability = jumping_stability
 
 def _radius(squares: Array, last: Evaluation, request: _Request) -> float:
     traces = traces_at(last.conjugates, request.problem)
-    matrix = stability_matrix(last.order, request.problem.alpha, squares, *traces)
-    return float(np.abs(np.linalg.eigvals(matrix)).max()) if np.isfinite(matrix).all() else np.inf
+    return spectral_radius(stability_matrix(last.order, request.problem.alpha, squares, *traces))
 
 
 def _replicon_error(responses: Sequence[Response], last: Evaluation, request: _Request) -> float:

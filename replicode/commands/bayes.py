@@ -51,13 +51,13 @@ def _followed(ends: tuple[float, float], arguments: dict[str, Any]) -> dict[str,
 
 def _over_range(ends: tuple[float, float], output: str | None, arguments: dict[str, Any]) -> None:
     """Branches on a grid of the range, the thresholds in it, and a figure of both when asked for."""
-    from replicode.bayes_phase import RANGE_POINTS, bayes_branches, figure, thresholds
+    from replicode.bayes_phase import bayes_branches, shown_alphas, thresholds
+    from replicode.figures.branches import figure
     from replicode.figures.drawing import checked_picture
 
     target = None if output is None else checked_picture(output)
     marks = thresholds(**arguments, low=ends[0], high=ends[1])
-    step = (ends[1] - ends[0]) / (RANGE_POINTS - 1)
-    found = bayes_branches(**arguments, alphas=[ends[0] + step * i for i in range(RANGE_POINTS)])
+    found = bayes_branches(**arguments, alphas=shown_alphas(*ends, marks))
     followed = _followed(ends, arguments)
     drawn = None if target is None else figure(found, marks, target)
     summary = {"thresholds": marks.as_dict(), "followed": followed, "figure": drawn}

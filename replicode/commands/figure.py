@@ -12,8 +12,8 @@ from replicode.commands.verb import Verb, finish, say
 @click.argument("name")
 @options.folder("figures", "the figure")
 @click.option("--quick", is_flag=True, help="Fewer and coarser points, in under a minute.")
-@click.option("--optimal", is_flag=True, help="finite-sample: the lambdas of least test risk instead of 1. Long.")
-def command(name: str, output: str, quick: bool, optimal: bool) -> None:
+@click.option("--optimal/--stated", default=None, help="finite-sample: the lambdas of least test risk (usual), or 1.")
+def command(name: str, output: str, quick: bool, optimal: bool | None) -> None:
     """The paper's figures, recomputed: population or finite-sample, as SVG and PDF with the data as CSV. Resumable."""
     from replicode.figures import figure
 

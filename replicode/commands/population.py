@@ -16,6 +16,8 @@ from replicode.commands.verb import Verb, show
 @options.tokens
 @options.nu
 @options.noise
+@options.spectrum
+@options.learned
 @options.digits
 @options.param
 def command(activation: str, **arguments: Any) -> None:

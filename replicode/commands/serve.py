@@ -15,7 +15,10 @@ WORKERS = "2"
 @options.whole("--port", "port", default=PORT, show_default=True, help="Port on 127.0.0.1; 0 for any that is free.")
 @options.whole("--workers", "workers", default=WORKERS, show_default=True, help="Jobs at a time.")
 @options.whole("--seconds", "seconds", default="600", show_default=True, help="The longest that a job may take.")
-def command(port: int, workers: int, seconds: int) -> None:
+@click.option(
+    "--warm/--no-warm", default=True, show_default=True, help="Derive once at the start: answers come sooner."
+)
+def command(port: int, workers: int, seconds: int, warm: bool) -> None:
     """The explorer: a page on this machine where activations are typed in and their theory appears."""
     from replicode.extras import needed
     from replicode.theory.limits import whole_number
@@ -26,7 +29,8 @@ def command(port: int, workers: int, seconds: int) -> None:
     from replicode.serve.app import application, listen
     from replicode.serve.jobs import Jobs
 
-    jobs = Jobs(whole_number("workers", workers, 1, 64), float(whole_number("seconds", seconds, 1, 86400)))
+    longest = float(whole_number("seconds", seconds, 1, 86400))
+    jobs = Jobs(whole_number("workers", workers, 1, 64), longest, warm)
     socket = listen(whole_number("port", port, 0, 65535))
     chosen = socket.getsockname()[1]
     address = f"http://127.0.0.1:{chosen}"

@@ -20,6 +20,7 @@ from replicode.commands.verb import Verb, show
 @options.digits
 @click.option("--backend", default="numpy", show_default=True, help="numpy, or fast: compiled loops (C compiler).")
 @click.option("--derivatives", is_flag=True, help="Also d(quantity)/d(parameter), with errors.")
+@click.option("--branches", is_flag=True, help="Search for all solutions here: six starts, then deflation.")
 @options.whole("--rsb", "rsb", default=None, help="1: one step of replica symmetry breaking too; 0: never.")
 @options.param
 def command(activation: str, **arguments: Any) -> None:

@@ -32,11 +32,16 @@ class Figure(Result):
 
 
 def figure(
-    name: str, folder: str | Path = "figures", *, quick: bool = False, optimal: bool = False, say: Say | None = None
+    name: str,
+    folder: str | Path = "figures",
+    *,
+    quick: bool = False,
+    optimal: bool | None = None,
+    say: Say | None = None,
 ) -> Figure:
     """Compute and draw a figure into the folder; `quick` takes fewer and coarser points.
 
-    `optimal` (finite-sample) takes the lambda_k, lambda_v of the least test risk in theory instead of 1.
+    finite-sample is at the lambda_k, lambda_v of the least test risk in theory, with `optimal=False` at 1.
     """
     from replicode.figures import drawing, finite_sample, population
 
@@ -46,13 +51,14 @@ def figure(
         raise InputError("optimal", optimal, "for finite-sample only: with infinite data nothing is regularised")
     plt, told = drawing.pyplot(), say or (lambda _: None)
     target = checked_folder(folder)
-    stem = f"{name}-optimal" if optimal else name
+    best = name == "finite-sample" and optimal is not False
+    stem = f"{name}-stated" if name == "finite-sample" and not best else name
     rows, notes, warnings = (
-        finite_sample.compute(quick, optimal, told) if name == "finite-sample" else population.compute(quick, told)
+        finite_sample.compute(quick, best, told) if name == "finite-sample" else population.compute(quick, told)
     )
     data = write(rows, target / f"{stem}.csv")
     with drawing.style(plt):
         drawn = finite_sample.draw(plt, rows) if name == "finite-sample" else population.draw(plt, rows)
         files = drawing.save(plt, drawn, target, stem)
-    asked = {"figure": name, "quick": quick, "optimal": optimal}
+    asked = {"figure": name, "quick": quick, "optimal": best}
     return Figure(name, (*files, data), tuple(rows), tuple(notes), warnings=tuple(warnings), asked=asked)

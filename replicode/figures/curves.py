@@ -95,7 +95,8 @@ def _marks(axes: Any, marks: Sequence[Mapping[str, float]], parameter: str, colo
     if marks:
         places, means, errors = ([m[k] for m in marks] for k in (parameter, "mean", "sem"))
         bars = [2.0 * e for e in errors]
-        axes.errorbar(places, means, yerr=bars, fmt=marker, color=colour, capsize=2.5, label="trained (2 s.e.)")
+        whole = {"capsize": 2.5, "clip_on": False, "zorder": 3}
+        axes.errorbar(places, means, yerr=bars, fmt=marker, color=colour, label="trained (2 s.e.)", **whole)
 
 
 def _setting(found: Curve) -> str:

@@ -9,8 +9,7 @@ from math import inf, isfinite
 from typing import Any, NamedTuple
 
 from replicode.figures.drawing import BAYES_COLOUR, LINEAR, SOFTMAX, Curve, signal
-from replicode.figures.optimal import Ridge, best_ridge
-from replicode.figures.points import Place, bayes_point, theory_point, trained_point
+from replicode.figures.points import Place, Ridge, bayes_point, optimal_point, theory_point, trained_point
 from replicode.figures.table import Rows, Say
 from replicode.validation.experiment import MOST_FAILURES
 from replicode.validation.statistics import FALSE_ALARM, Comparison, compare_grid
@@ -33,18 +32,17 @@ PANELS = (Panel("spiked", 1.0), Panel("spiked", 2.0), Panel("max", inf))
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is computed: values of alpha, those trained at, sizes, error asked of the theory, steps of --optimal."""
+    """How much is computed: values of alpha, those trained at, sizes, and the error asked of the theory."""
 
     alphas: tuple[float, ...]
     trained: tuple[float, ...]
     dims: tuple[int, ...]
     seeds: int
     tolerance: float
-    steps: int
 
 
-FULL = Effort((1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0), (1.0, 2.0, 4.0, 8.0), (100, 200, 400), 12, 2e-3, 40)
-QUICK = Effort((2.0, 4.0, 8.0), (2.0, 8.0), (60, 120, 240), 6, 1e-2, 15)
+FULL = Effort((1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0), (1.0, 2.0, 4.0, 8.0), (100, 200, 400), 12, 2e-3)
+QUICK = Effort((2.0, 4.0, 8.0), (2.0, 8.0), (60, 120, 240), 6, 1e-2)
 
 
 def compute(
@@ -66,8 +64,16 @@ def compute(
                     found, sample = _trained(curve, panel, row, work, say)
                     rows.append(found)
                     values |= sample
+    _beside_bayes(rows)
     comparison = _compared(rows, values)
     return rows, _notes(rows, comparison), _warnings(rows, comparison, work.tolerance)
+
+
+def _beside_bayes(rows: Rows) -> None:
+    """How far every point of the theory is from the Bayes-optimal risk."""
+    best = {(r["task"], r["nu"], r["alpha"]): r["test_risk"] for r in rows if r["kind"] == "bayes"}
+    for row in (r for r in rows if r["kind"] == "theory"):
+        row["bayes_gap"] = row["test_risk"] - best[row["task"], row["nu"], row["alpha"]]
 
 
 def _place(activation: str, panel: Panel, alpha: float) -> Place:
@@ -80,17 +86,11 @@ def _theory(curve: Curve, panel: Panel, work: Effort, optimal: bool, say: Say) -
     ridge = STATED
     for alpha in sorted(work.alphas, reverse=True):
         place = _place(curve.activation, panel, alpha)
-        if optimal:
-            coarse = max(work.tolerance, QUICK.tolerance)
-
-            def risk(pair: Ridge, place: Place = place, coarse: float = coarse) -> float:
-                tried = theory_point(place, pair, coarse)
-                say(f"  lambda_k = {pair.lambda_k:g}, lambda_v = {pair.lambda_v:g}: {tried['test_risk']:.5f}")
-                return float(tried["test_risk"]) if tried["converged"] and isfinite(tried["test_risk"]) else inf
-
-            ridge = best_ridge(risk, ridge, coarse / 10.0, work.steps)
-        rows.insert(0, theory_point(place, ridge, work.tolerance))
-        _told(rows[0], say)
+        row = optimal_point(place, ridge, work.tolerance) if optimal else theory_point(place, ridge, work.tolerance)
+        if optimal and row["converged"]:
+            ridge = Ridge(*(float(f"{row[name]:.3g}") for name in Ridge._fields))
+        rows.insert(0, row)
+        _told(row, say)
     return rows
 
 
@@ -137,8 +137,8 @@ def _compared(rows: Rows, values: Mapping[str, Any]) -> Comparison | None:
 def _notes(rows: Rows, comparison: Comparison | None) -> list[str]:
     notes = [f"{_named(r)}: hard phase" for r in rows if r["hard_phase"]]
     for row in rows:
-        if row["kind"] == "theory" and Ridge(row["lambda_k"], row["lambda_v"]).at_edge:
-            notes.append(f"{_named(row)}: the best lambdas found are at the edge of the range searched")
+        if row["at_bound"]:
+            notes.append(f"{_named(row)}: {', '.join(row['at_bound'])} at the edge of the range searched")
     if comparison is not None:
         rate = f"{len(comparison.tests)} trained points, family-wise false-alarm rate {comparison.false_alarm:g}"
         seen = f"a shift of {comparison.shift:.0%} is seen with probability {comparison.power:.2f} or more"

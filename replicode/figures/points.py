@@ -10,7 +10,6 @@ import numpy as np
 
 from replicode.cache import once
 from replicode.content import Content, activation_content, task_content
-from replicode.figures.optimal import Ridge
 from replicode.modules import call, module_for
 from replicode.validation.experiment import run
 from replicode.validation.ledger import training_source
@@ -35,11 +34,30 @@ class Place(NamedTuple):
         return activation_content(self.activation), task_content(self.task), *self[2:]
 
 
+class Ridge(NamedTuple):
+    """A pair of regularisations."""
+
+    lambda_k: float
+    lambda_v: float
+
+
 _EMPTY: dict[str, Any] = dict.fromkeys(
     (
         *("kind", *Place._fields, "lambda_k", "lambda_v", "test_risk", "error", "standard_error", "z", "adjusted_p"),
         *("dims", "seeds", "root_seed", "failures", "means_by_dim", "converged", "rs_stable", "replicon"),
-        *("jump_weight", "hard_phase", "q_k", "q_v", "m_k", "m_v", "method", "warnings"),
+        *(
+            "jump_weight",
+            "hard_phase",
+            "q_k",
+            "q_v",
+            "m_k",
+            "m_v",
+            "method",
+            "evaluations",
+            "at_bound",
+            "bayes_gap",
+            "warnings",
+        ),
     )
 )
 
@@ -87,6 +105,28 @@ def theory_point(place: Place, ridge: Ridge, tolerance: float) -> dict[str, Any]
         }
 
     return _row("theory", place, once("figure", ("theory", place.content, *ridge, tolerance), build), **ridge._asdict())
+
+
+def optimal_point(place: Place, start: Ridge, tolerance: float) -> dict[str, Any]:
+    """The theory at the lambdas of the least test risk, searched for from a pair nearby."""
+
+    def build() -> dict[str, Any]:
+        from replicode.problem import problem
+        from replicode.verbs.optimal import best
+
+        physics = {"alpha": place.alpha, "nu": place.nu, "noise": place.noise, **start._asdict()}
+        found = best(problem(place.activation, place.task, place.tokens, physics), Ridge._fields, tolerance)
+        kept = ("test_risk", "error", "converged", "rs_stable", "replicon", "jump_weight", "method", "evaluations")
+        order = {name: float(found["order_parameters"][name]) for name in ("m_k", "q_k", "m_v", "q_v")}
+        return {
+            **{name: _plain(found[name]) for name in kept},
+            **order,
+            **{name: float(found["optimum"][name]) for name in Ridge._fields},
+            "at_bound": list(found["at_bound"]),
+            "warnings": list(found["warnings"]),
+        }
+
+    return _row("theory", place, once("figure", ("optimal", place.content, *start, tolerance), build))
 
 
 def trained_point(

@@ -14,6 +14,7 @@ from replicode.modules import call
 from replicode.phases.plane import INFORMED, NONE, ONE, UNINFORMED, Array, Linear, Look, Plane
 from replicode.problem import Problem
 from replicode.stable_side import margin
+from replicode.theory.errors import Refusal
 
 TOLERANCE = 1e-5
 LEVELS = (2, 3, 4)
@@ -32,7 +33,7 @@ class ReplicaSymmetric:
         self.level, self.residual, self.folded = LEVELS[0], float("inf"), 0.0
         fixed = sorted((n, v) for n, v in posed.values.items() if n not in plane.names)
         named = activation_content(posed.act), task_content(posed.task), repr(posed.law), *model_content(posed.model)
-        self.content = (VERSION, *named, fixed)
+        self.content = (VERSION, *named, fixed, None if posed.spectrum is None else posed.spectrum.digest)
 
     def at(self, place: Sequence[float] | Array) -> Problem:
         """The problem at a place."""
@@ -67,6 +68,8 @@ class ReplicaSymmetric:
 
     def linear(self, u: Array, place: Array, slopes: bool = True) -> Linear:
         """F and its slopes on prox-free nodes."""
+        if self.posed.spectrum is not None:
+            raise Refusal("with a spectrum branches are not followed")
         here, names = self.at(place), self.plane.names if slopes else ()
         value, by_u, by_p, noted = call(
             here.module, "linearised_map", free=u, parameter=names, level=self.level, **here.values
@@ -119,5 +122,5 @@ def phase_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """Which branch wins: that of the larger overlap with the teacher, that of the smaller, or the only one."""
     if len(rows) < 2:
         return ONE if rows else NONE
-    overlaps = [abs(r["order"]["m_k"]) + abs(r["order"]["m_v"]) for r in rows]
-    return INFORMED if overlaps[0] == max(overlaps) else UNINFORMED
+    winner, *others = (abs(r["order"]["m_k"]) + abs(r["order"]["m_v"]) for r in rows)
+    return INFORMED if winner >= max(others) else UNINFORMED

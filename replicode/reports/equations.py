@@ -12,10 +12,8 @@ from replicode.theory.lengths import Lengths
 
 def of_activation(act: ActivationLike, task: str | Task, law: Lengths) -> dict[str, list[Equation]]:
     """Saddle point, stability, infinite data, and what is the activation's own."""
-    from replicode.present import derivation
     from replicode.theory.derive.population import derive_population
     from replicode.theory.derive.saddle import derive
-    from replicode.theory.derive.stability import derive_stability
     from replicode.theory.language.activation import activation
 
     made = activation(act)
@@ -23,7 +21,7 @@ def of_activation(act: ActivationLike, task: str | Task, law: Lengths) -> dict[s
     closed = {"A": infinite.averages.A, "B": infinite.averages.B}
     return {
         "saddle": _saddle(system),
-        "stability": named_equations(derivation(derive_stability(system)).equations),
+        "stability": _stability(system),
         "infinite": named_equations({"test_risk": infinite.risk.on_manifold}),
         "own": [
             equation("sigma", r"\sigma(x)", made.expr),
@@ -36,6 +34,15 @@ def of_activation(act: ActivationLike, task: str | Task, law: Lengths) -> dict[s
 def _saddle(system: SaddleSystem) -> list[Equation]:
     """Free energy and saddle-point equations, without the second forms of some of them."""
     return [equation("f", "f", system.free_energy), *named_equations(system.equations())]
+
+
+def _stability(system: SaddleSystem) -> list[Equation]:
+    """The de Almeida-Thouless matrix and its spectral radius."""
+    from replicode.theory.derive.stability import derive_stability
+
+    found, blocks = derive_stability(system), system.model.blocks
+    entries = [f"T_{a.name}{b.name}" for a in blocks for b in blocks]
+    return named_equations(dict(zip(entries, found.matrix, strict=True)) | {"replicon": found.replicon})
 
 
 def _prox(system: SaddleSystem) -> list[Equation]:
@@ -52,8 +59,8 @@ def _prox(system: SaddleSystem) -> list[Equation]:
 
 def of_bayes(task: str | Task, law: Lengths) -> dict[str, list[Equation]]:
     """The Bayes-optimal equations, to which no activation matters."""
-    from replicode.present import derivation
+    from replicode.theory.chain.bayes import bayes_equations
     from replicode.theory.derive.bayes import derive_bayes
 
-    found = derivation(derive_bayes(task, law))
-    return {"bayes": [equation("Phi", r"\Phi", found.free_energy), *named_equations(found.equations)]}
+    system = derive_bayes(task, law)
+    return {"bayes": [equation("Phi", r"\Phi", system.free_entropy), *named_equations(bayes_equations(system))]}

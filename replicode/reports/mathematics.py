@@ -84,13 +84,15 @@ def inline(latex: str, text: str) -> str:
 
 
 def _rows(right: Any) -> Iterable[str]:
+    from replicode.theory.arranged import arranged, ordered_terms
     from replicode.theory.notation import latex
 
+    right = arranged(right)
     whole = latex(right)
     if len(whole) <= ROW or not right.is_Add:
         return [whole]
     rows: list[str] = []
-    for term in right.as_ordered_terms():
+    for term in ordered_terms(right):
         shown = latex(term)
         signed = shown if shown.startswith("-") or not rows else f"{{}} + {shown}"
         if rows and len(rows[-1]) + len(signed) <= ROW:

@@ -60,6 +60,7 @@ class Explorer:
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
         """Abandoned jobs are looked for while the server runs, and all are ended with it."""
+        self.jobs.prepare()
         watch = asyncio.create_task(self.jobs.look_after())
         try:
             yield

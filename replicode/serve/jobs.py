@@ -58,7 +58,7 @@ class Job:
 class Jobs:
     """The jobs of a server; all but `_run` and what it calls is done in the server's own thread."""
 
-    def __init__(self, workers: int = WORKERS, seconds: float = SECONDS) -> None:
+    def __init__(self, workers: int = WORKERS, seconds: float = SECONDS, warm: bool = True) -> None:
         self.workers, self.seconds = workers, seconds
         self.known: dict[str, Job] = {}
         self.waiting: deque[Job] = deque()
@@ -67,7 +67,15 @@ class Jobs:
         kinds = multiprocessing.get_all_start_methods()
         self.context: Any = multiprocessing.get_context("forkserver" if "forkserver" in kinds else "spawn")
         if "forkserver" in kinds:
-            self.context.set_forkserver_preload(["replicode.serve.preload"])
+            warmed = ["replicode.serve.warm"] if warm else []
+            self.context.set_forkserver_preload(["replicode.serve.preload", *warmed])
+
+    def prepare(self) -> None:
+        """Start the process that jobs are forked from, before the first is asked for."""
+        if self.context.get_start_method() == "forkserver":
+            from multiprocessing.forkserver import ensure_running
+
+            threading.Thread(target=ensure_running, name="replicode prepare", daemon=True).start()
 
     def submit(self, kind: str, arguments: Mapping[str, Any]) -> Job:
         """A new job, running or waiting; Busy where too many wait."""

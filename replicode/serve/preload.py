@@ -1,12 +1,9 @@
-"""What every job needs is imported once, in the process that jobs are forked from."""
+"""What every job needs, imported once in the process that jobs are forked from."""
 
-import numpy as _numpy  # noqa: F401
-import scipy.special as _special  # noqa: F401
-import sympy as _sympy  # noqa: F401
+import replicode.reports.equations as _equations
+import replicode.serve.work as _work
+import replicode.verbs.check as _check
+import replicode.verbs.curve as _curve
+import replicode.verbs.population as _population
 
-import replicode.present as _present  # noqa: F401
-import replicode.reports.contents as _contents  # noqa: F401
-import replicode.serve.work as _work  # noqa: F401
-import replicode.verbs.check as _check  # noqa: F401
-import replicode.verbs.curve as _curve  # noqa: F401
-import replicode.verbs.population as _population  # noqa: F401
+_USED = _equations, _work, _check, _curve, _population

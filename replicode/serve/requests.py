@@ -15,7 +15,7 @@ LONGEST_NUMBER = 60
 MOST_PARAMETERS = 12
 MOST_VALUES = 257
 NUMBERS = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
-SWITCHES = ("optimal", "bayes")
+SWITCHES = ("optimal", "bayes", "suite")
 DEFAULTS: dict[str, Any] = {
     "task": "spiked",
     "tokens": "2",
@@ -26,6 +26,7 @@ DEFAULTS: dict[str, Any] = {
     "lambda_v": "1",
     "optimal": False,
     "bayes": True,
+    "suite": True,
     "parameters": {},
 }
 

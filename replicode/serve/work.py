@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+OWN = ("activations", "suite")  # arguments that are not those of `curve`
 DATA_BYTES = 4 * 2**30
 Tell = Callable[[str, Any], None]
 
@@ -72,8 +73,9 @@ def explore(arguments: Mapping[str, Any], tell: Tell) -> None:
     parameters = [p for f in facts.values() for p in f["parameters"]]
     tell("equations", {"html": page.equations_of(shared, own, parameters)})
     curves(arguments, made, tell)
-    for each in made:
-        tell("progress", {"text": f"{each.name}: property suite"})
+    if not arguments["suite"]:
+        return
+    tell("progress", {"text": "property suite"})
     checks = {m.name: kept_check(m.as_argument, task, tokens) for m in made}
     tell("suite", {"html": page.suite_table(checks)})
 
@@ -134,7 +136,7 @@ def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     from replicode.ranges import Range, read_range
 
     ranges = {n: v for n, v in arguments["parameters"].items() if isinstance(read_range(n, v), Range)}
-    return {n: v for n, v in arguments.items() if n != "activations"} | {"parameters": ranges}
+    return {n: v for n, v in arguments.items() if n not in OWN} | {"parameters": ranges}
 
 
 def _axis(arguments: Mapping[str, Any]) -> tuple[str, bool, dict[str, Any]]:
@@ -194,7 +196,7 @@ def report(arguments: Mapping[str, Any], tell: Tell) -> None:
     from replicode.reports.contents import contents
     from replicode.reports.page import page
 
-    rest = {n: v for n, v in arguments.items() if n != "activations"}
+    rest = {n: v for n, v in arguments.items() if n not in OWN}
     found = contents(arguments["activations"], lambda said: tell("progress", {"text": said}), rest)
     _file(tell, "report.html", "text/html", page(found))
 

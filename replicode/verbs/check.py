@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from replicode.asked import asked
-from replicode.kinds import ActivationLike, Task
+from replicode.kinds import ActivationLike, Model, Task
+from replicode.learned import LABELS, LOSS, learned, named
 from replicode.results import CheckResult
 from replicode.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.theory.budget import budget
@@ -40,23 +41,28 @@ def check(
     tokens: Tokens | None = None,
     parameters: Mapping[str, float] | None = None,
     *,
+    loss: str = LOSS,
+    labels: str = LABELS,
     spectrum: SpectrumLike | None = None,
     teacher: str | None = None,
     **more: float,
 ) -> CheckResult:
     """Everything that `replicode check` reports, ready for JSON; what is undecided is None.
 
-    With a spectrum the properties of its prior are looked at too. Where the number of tokens varies the suite is run at
+    The suite is that of the square loss on Gaussian labels. With others, or with a spectrum, the properties of these
+    are looked at too. Where the number of tokens varies the suite is run at
     each length, and on their mixture.
     """
     from replicode.validation.properties import subject, suited
 
     law, data = None if tokens is None else lengths(tokens), token_spectrum(spectrum, teacher)
+    model = learned(None, loss, labels)
     with budget("checking the activation"):
         read = _read(act, task, law, given_parameters(parameters, more))
         tried = suited(law)
         suites = [subject(read.fixed, read.setting, n, read.found) for n in tried.tokens]
     verdicts = _verdicts(suites, tried) | _of_spectrum(read.fixed, read.setting, tried, data)
+    verdicts |= _of_model(read.fixed, read.setting, tried, model, suites[0].parameters)
     facts = {
         **read.facts,
         "parameter_values": {**read.settled.values, **suites[0].parameters},
@@ -66,7 +72,8 @@ def check(
         "witnesses": {name: claim.witness for name, claim in read.claims.items() if claim.witness},
     }
     told = tuple(_warnings(read.found.growth.positive, read.claims, verdicts))
-    return CheckResult(facts, warnings=told, asked=asked(act, task, law, read.settled.values, **_question(data)))
+    question = named(loss, labels) | _question(data)
+    return CheckResult(facts, warnings=told, asked=asked(act, task, law, read.settled.values, **question))
 
 
 def facts(
@@ -150,6 +157,20 @@ def _of_spectrum(act: Any, setting: Any, tried: Lengths, data: TokenSpectrum | N
 
     module, _ = module_for(act, setting, tried, model=structured(None, data))
     return spectrum_properties(module, data.argument)
+
+
+def _of_model(
+    act: Any, setting: Any, tried: Lengths, model: Model | None, parameters: Mapping[str, float]
+) -> dict[str, Verdict]:
+    """The properties of another loss or label."""
+    if model is None:
+        return {}
+    from replicode.modules import module_for
+    from replicode.validation.properties.learned import learned_properties
+
+    module, values = module_for(act, setting, tried, model=model)
+    with budget("the properties of loss and labels"):
+        return learned_properties(module, model, {**values, **parameters})
 
 
 def _verdicts(suites: Sequence[Subject], tried: Lengths) -> dict[str, Verdict]:

@@ -12,15 +12,17 @@ import numpy as np
 from replicode.arguments import not_negative, one_of, positive
 from replicode.asked import asked
 from replicode.content import model_content, task_content
+from replicode.learned import LABELS, LOSS, learned
 from replicode.modules import bayes_module
 from replicode.phases.bayes import BayesOptimal
 from replicode.phases.lines import EDGE, Line, Lines
 from replicode.phases.plane import INFORMED, NONE, Level, Look, Plane
 from replicode.phases.rs import ReplicaSymmetric
 from replicode.phases.sampling import first_places, next_place, shares
-from replicode.problem import PHYSICS, problem
+from replicode.problem import PHYSICS, Learning, problem
 from replicode.ranges import ALLOWED, Range, read_range
 from replicode.results import Result
+from replicode.spectrum import SpectrumLike
 from replicode.theory.errors import InputError, Refusal, ReplicodeError
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import whole_number
@@ -89,7 +91,7 @@ def phase(
     task: str | Task = "spiked",
     tokens: Tokens,
     alpha: Any,
-    nu: Any,
+    nu: Any = None,
     noise: Any = 0.0,
     lambda_k: Any = 1.0,
     lambda_v: Any = 1.0,
@@ -98,7 +100,11 @@ def phase(
     output: str | Path | None = None,
     keep: bool = True,
     say: Say | None = None,
+    loss: str = LOSS,
+    labels: str = LABELS,
     model: Model | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Phase:
@@ -113,11 +119,14 @@ def phase(
     if chosen == "rs" and act is None:
         raise InputError("activation", "", "an activation at level rs; at level bayes there is none")
     count = whole_number("points", points, LEAST_POINTS)
+    if nu is None:
+        raise InputError("nu", nu, f"{ALLOWED}: without scores there is one solution everywhere")
     given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
     read = {n: read_range(n, v) for n, v in {**given, **(parameters or {}), **more}.items()}
     plane, target, told = _plane(read), _target(output), say or (lambda _: None)
     fixed = {n: v.low if isinstance(v, Range) else v for n, v in read.items()}
-    theory, question = _level(chosen, act, task, tokens, fixed, plane, keep, model)
+    how = Learning(loss, labels, spectrum, teacher)
+    theory, question = _level(chosen, (act, task, tokens, model), how, fixed, plane, keep)
     looks = _looked(theory, count, told)
     lines, warnings = _followed(theory, looks, chosen, told)
     found = Phase(
@@ -156,16 +165,10 @@ def _target(output: str | Path | None) -> Path | None:
 
 
 def _level(
-    level: str,
-    act: ActivationLike | None,
-    task: str | Task,
-    tokens: Tokens,
-    fixed: Mapping[str, float],
-    plane: Plane,
-    keep: bool,
-    model: Model | None,
+    level: str, who: tuple[Any, ...], how: Learning, fixed: Mapping[str, float], plane: Plane, keep: bool
 ) -> tuple[Level, dict[str, Any]]:
     """The theory over the plane, its arguments checked at both ends, and what was asked for."""
+    act, task, tokens, model = who
     corner = {axis.name: axis.high for axis in (plane.x, plane.y)}
     if level == "bayes":
         names = ("alpha", "nu", "noise")
@@ -174,13 +177,14 @@ def _level(
         physics = {n: fixed[n] for n in names}
         for at in (physics, {**physics, **corner}):
             positive("alpha", at["alpha"]), not_negative("nu", at["nu"], True), not_negative("noise", at["noise"])
-        law = lengths(tokens)
+        if how.spectrum is not None:
+            raise Refusal("phase: the Bayes-optimal branches with a spectrum; those of isotropic tokens are followed")
+        law, model = lengths(tokens), learned(model, how.loss, how.labels)
         module = bayes_module(task, law, model)
         content = task_content(task), repr(law), *model_content(model)
         return BayesOptimal(module, content, physics, plane, keep), asked(None, task, law, None, model, **physics)
-    assert act is not None
     physics, own = {n: fixed[n] for n in PHYSICS}, {n: v for n, v in fixed.items() if n not in PHYSICS}
-    posed = problem(act, task, tokens, physics, own, None, model)
+    posed = problem(act, task, tokens, physics, own, None, model, how)
     for name in plane.names:
         posed.check_name("range", name)
     posed.with_values(**corner).check()

@@ -19,12 +19,14 @@ from replicode.codegen.averages import compiled
 from replicode.codegen.population import averager, bayes_gain, best
 from replicode.codegen.runtime.optimum import Optimum
 from replicode.codegen.runtime.wording import told_apart
+from replicode.learned import LABELS, LOSS, learned, named
 from replicode.results import Result
+from replicode.spectrum import SpectrumLike, token_spectrum
 from replicode.theory.budget import BudgetSpent, budget
 from replicode.theory.derive.nishimori import NishimoriCondition, nishimori
 from replicode.theory.derive.optimum import closed_optimum, limits, value_optimum
 from replicode.theory.derive.population import A, B
-from replicode.theory.errors import InputError
+from replicode.theory.errors import InputError, Refusal
 from replicode.theory.gaussian.closed import closed_averages, hard_averages
 from replicode.theory.language.activation import Activation, ActivationLike, activation
 from replicode.theory.language.nodes import L
@@ -73,14 +75,22 @@ def population(
     nu: float,
     noise: float = 0.0,
     digits: int | None = None,
+    loss: str = LOSS,
+    labels: str = LABELS,
     model: Model | None = None,
+    spectrum: SpectrumLike | None = None,
+    teacher: str | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Population:
     """The best population risk of attention with this activation; parameters that are not given are optimised.
 
-    `model` says what is learned where that is not the default, a square loss on noisy values of the hidden token.
+    `model` says what is learned where that is not the default, a square loss on noisy values of the hidden token; so do
+    `loss` and `labels`, of which squares and Gaussian labels are taken. A spectrum changes no number: overlaps are in
+    its metric, and with infinite data no penalty is felt.
     """
+    data = token_spectrum(spectrum, teacher)
+    model = _squared(learned(model, loss, labels))
     spec = act
     act, setting, distribution = activation(act, given_parameters(parameters, more)), _task(task), lengths(tokens)
     nu, noise = _checked_numbers(nu, noise, act.values)
@@ -128,7 +138,24 @@ def population(
         limits=bounds,
         method=method,
         warnings=_warnings(found, excess, error, scale * (1.0 - bayes.gain), goal.worst, condition is not None),
-        asked=asked(spec, task, distribution, act.values, model, nu=nu, noise=noise, digits=goal.digits),
+        asked=asked(spec, task, distribution, act.values, model, nu=nu, noise=noise, digits=goal.digits)
+        | named(loss, labels)
+        | ({} if data is None else data.question()),
+    )
+
+
+def _squared(model: Model | None) -> Model | None:
+    """A model whose least risk with infinite data is that of the squared error on a Gaussian label."""
+    if model is None or (model.square and model.label_in_law):
+        return model
+    if not model.square:
+        raise Refusal(
+            f"loss {model.loss}: population finds the least squared error, and training with another loss on infinite "
+            "data does not end there; solve has it at any alpha"
+        )
+    raise Refusal(
+        f"labels {model.label}: the risk with infinite data is derived for labels linear in z and xi; solve has others "
+        "at any alpha"
     )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from replicode.theory.language.task import Task
 
 TOKENS, ALPHA, NU, NOISE = 2, "1:10", 2.0, 0.3
+OTHER_MODELS = ("loss", "labels", "model", "spectrum", "teacher")
 PACKAGES = ("latex2mathml.converter", "vl_convert")
 
 
@@ -53,7 +54,10 @@ def report(
     """
     from replicode.codegen.writing import checked_file, write
     from replicode.extras import needed
+    from replicode.theory.errors import Refusal
 
+    if other := sorted(set(more) & set(OTHER_MODELS)):
+        raise Refusal(f"{other[0]}: a report is of the default model; `curve` takes other losses, labels and spectra")
     target = checked_file(output)
     for package in PACKAGES:
         needed(package, "report")

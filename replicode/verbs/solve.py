@@ -48,6 +48,7 @@ def solve(
     backend: str = "numpy",
     bayes: bool = True,
     derivatives: bool = False,
+    branches: bool = False,
     rsb: int | None = None,
     model: Model | None = None,
     spectrum: SpectrumLike | None = None,
@@ -60,6 +61,8 @@ def solve(
     Without `digits` eight are aimed at for a few seconds, and three will do: the error says how many were reached.
     `backend` is numpy, or fast for compiled loops, which need a C compiler; `bayes=False` leaves bayes_risk out.
     `derivatives=True` adds those of every quantity in every parameter, with their errors.
+    `branches=True` searches for all solutions at this point, from six starts and by deflation, and says what was tried;
+    without it one other start and a few deflated steps are. A lower energy is a warning in either case.
     `rsb=1` solves one step of replica symmetry breaking beside it, 0 does not; left out, it is done quickly where
     replica symmetry is not stable and the step is at hand.
     `loss` and `labels` are names or expressions; `model` says the same, and more, as an object. The default is a square
@@ -96,12 +99,33 @@ def solve(
         fields = call(module, "solve", **at, init=init, tol=tolerance, **more_asked, **values)._asdict()
     question = named(loss, labels) | ({} if law_of_tokens is None else law_of_tokens.question())
     solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options, **question))
+    solution = _branches(solution, (act, task, law, model), module, {**at, **values}, branches, law_of_tokens)
     if rsb or (rsb is None and wanted is None and law_of_tokens is None):
         solution = beside_step(solution, module, (act, task, law, model), at, values, asked_for=bool(rsb))
     if not bayes or slow_bayes(module):
         return solution
     here = at["alpha"], at["nu"], at["noise"]
     return _beside_bayes(solution, bayes_reference(task, law, *here, model, law_of_tokens))
+
+
+def _branches(
+    solution: Solution,
+    who: tuple[Any, ...],
+    module: ModuleType,
+    values: Mapping[str, float],
+    wanted: bool,
+    spectrum: Any,
+) -> Solution:
+    """The solution beside other branches: all that a search finds where wanted, else a warning of a lower one."""
+    from replicode.further import other_branch, searched
+    from replicode.problem import Problem
+
+    act, task, law, model = who
+    posed = Problem(act, task, law, model, module, values, spectrum)
+    if wanted:
+        return searched(solution, posed)
+    quick = (solution.asked.get("digits") or 0) <= DOUBLE_DIGITS and spectrum is None
+    return other_branch(solution, posed) if quick else solution
 
 
 def check_structured(digits: int | None, rsb: int | None) -> None:

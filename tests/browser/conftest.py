@@ -34,22 +34,23 @@ class Tab:
         page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tab(browser):
-    """Opens pages in contexts of their own, which are closed at the end."""
-    opened = []
+    """Opens pages in contexts of their own, which are closed at the end: one for each address, width and scheme."""
+    opened = {}
 
     def open_(address, width=1280, scheme="light", **more):
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
-        opened.append(context)
-        found = Tab(context.new_page())
-        found.page.set_default_timeout(60_000)
-        found.page.goto(address)
-        return found
+        key = address, width, scheme
+        if key not in opened:
+            context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
+            opened[key] = Tab(context.new_page())
+            opened[key].page.set_default_timeout(60_000)
+            opened[key].page.goto(address)
+        return opened[key]
 
     yield open_
-    for context in opened:
-        context.close()
+    for found in opened.values():
+        found.page.context.close()
 
 
 @pytest.fixture(scope="session")

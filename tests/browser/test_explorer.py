@@ -14,9 +14,9 @@ def server():
         yield found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def address(server):
-    asked = {"activation": "1 + x", **{n: CHEAP[n] for n in ("tokens", "alpha")}, "bayes": "false"}
+    asked = {"activation": "1 + x", **{n: CHEAP[n] for n in ("tokens", "alpha")}, "bayes": "false", "suite": "false"}
     return f"{server.address}/?{urlencode({**asked, 'alpha': '4:6'})}"
 
 
@@ -24,7 +24,7 @@ def status(page, text):
     page.locator("#status").get_by_text(text, exact=True).wait_for()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), pytest.param(390, "dark", marks=pytest.mark.full)])
 def test_it_draws_what_the_address_asks_for(tab, serious, address, width, scheme):
     found = tab(address, width, scheme)
     page = found.page

@@ -95,3 +95,4 @@ def test_print_has_the_static_figures(tab, address):
     assert found.page.locator("#chart-risk .static").is_visible()
     assert not found.page.locator("#chart-risk .drawing").is_visible()
     assert found.page.locator("#chart-risk .static").evaluate("e => e.naturalWidth") > 300
+    found.page.emulate_media(media="screen")

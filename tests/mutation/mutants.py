@@ -4,6 +4,7 @@ A fault is a replacement of text that occurs exactly once in its file: a sign, a
 swapped index. A fault is caught by any property that fails or any error that is raised.
 """
 
+from mutation.bayes_spectrum import BAYES_SPECTRUM
 from mutation.jobs import Checks, Job, Mutant
 from mutation.losses import LOSSES
 from mutation.validation import VALIDATION
@@ -514,8 +515,8 @@ CODEGEN = [
     Mutant(
         "invariant direction of the values",
         "codegen/runtime/fields.py",
-        "_blind((1.0,) * tokens + (total,)) if total else None",
-        "_blind((1.0,) * tokens + (-total,)) if total else None",
+        "(*ones, total) if total else ()",
+        "(*ones, -total) if total else ()",
         gradient,
     ),
     Mutant(
@@ -762,4 +763,4 @@ UNNOTICED = [
     ),
 ]
 
-MUTANTS = (*THEORY, *CODEGEN, *LOSSES, *SPECTRUM, *VALIDATION, *UNNOTICED)
+MUTANTS = (*THEORY, *CODEGEN, *LOSSES, *SPECTRUM, *BAYES_SPECTRUM, *VALIDATION, *UNNOTICED)

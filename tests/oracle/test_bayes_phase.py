@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from replicode.bayes_phase import bayes_branches, figure, thresholds
+from replicode.bayes_phase import bayes_branches, shown_alphas, thresholds
+from replicode.figures.branches import figure, lines
 from replicode.theory.errors import InputError
 from replicode.theory.model import LABEL_NOISE, NOISE, Z_STAR, Model
 
@@ -17,6 +18,7 @@ def test_thresholds_without_noise():
 
 def test_no_transition_with_noise():
     found = thresholds("spiked", 2, 2.0, 0.3, 0.5, 3.0, digits=4, scan=4)
+    assert shown_alphas(0.5, 3.0, found) == pytest.approx(np.linspace(0.5, 3.0, 25))
     assert (found.informed_branch, found.information_theoretic, found.algorithmic) == (None, None, None)
 
 
@@ -36,6 +38,9 @@ def test_branches_and_figure(tmp_path):
     assert found.curve("informed", "q_v")[1] == 1.0 and found.curve("uninformed", "q_v")[1] < 0.8
     rows = found.as_dict()["points"]
     assert [r["hard_phase"] for r in rows] == [False, True, False]
+    drawn = lines(found, None, "q_v")
+    assert {name: at for name, (at, _) in drawn.items()} == {"uninformed": [0.8, 1.2], "informed": [1.2, 1.5]}
+    assert drawn["uninformed"][1][1] < 0.8 and drawn["informed"][1] == [1.0, 1.0]
     path = tmp_path / "phase.svg"
     assert figure(found, None, path) == str(path) and path.stat().st_size > 1000
 

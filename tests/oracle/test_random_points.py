@@ -39,6 +39,7 @@ TOLERANCE = 1e-3
 OTHER_SCRAMBLES = 1000
 DENSE_NEAR = tuple(np.linspace(0.05, 0.5, 8))
 DENSE_FAR = tuple(np.linspace(0.55, 1.0, 8))
+MORE = 4  # doublings of a Sobol set that stands in for a lattice which finds folds
 COVERAGE = 0.99
 REFUSED = 0.1
 PHYSICS = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
@@ -154,6 +155,8 @@ def checked(point: Point, effort: Effort = WHOLE) -> tuple[Any, Reference]:
         return found, sobol_reference(module, found, point, effort)
     with patched(module, **effort.fine(), **(effort.more_folds() if searched else {})):
         finer = module.solve(**point.arguments, tol=max(found.error / 30.0, 1e-11))
+    if "Sobol" in finer.method:
+        return found, sobol_reference(module, finer, point, effort._replace(log2_sobol=effort.log2_sobol + MORE))
     return found, stated(module, finer)
 
 

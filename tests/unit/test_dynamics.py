@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import replicode as rc
 from replicode.cli import main
 from replicode.codegen.compiler import generate
+from replicode.theory.derive import dynamics
 from replicode.theory.derive.dynamics import derive_dynamics
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.model import LABEL_NOISE, NOISE, Z_STAR, Model
@@ -252,11 +253,43 @@ def test_above_the_largest_step_size_nothing_attracts():
     assert below and below[0].stable and not (above and above[0].stable)
 
 
-def test_many_tokens_run():
+OFF = np.array([0.4, 0.9, 0.6, 0.8, 0.05, -0.03, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("act", "params"),
+    [("softmax", ()), ("erf", (0.3,)), *(pytest.param(a, (), marks=pytest.mark.full) for a in ("softmax1", "linear"))],
+)
+def test_one_token_at_a_time_is_all_at_once(act, params, monkeypatch):
+    """Pulls, spreads, risk and loss of a mixture of lengths: Laplace integrals and power series against lattices."""
+    found = []
+    for ratio, few in ((lambda _: None, 9), (dynamics.ratio, 1)):
+        monkeypatch.setattr(dynamics, "ratio", ratio)
+        monkeypatch.setattr(dynamics, "MANY_TOKENS", few)
+        made = generate(derive_dynamics(act, "spiked", "1:0.3,3:0.7")).load()
+        assert hasattr(made, "factorised_averages") == (few == 1)
+        found.append(np.r_[*made.averages_at(OFF, made.World(2.0, 0.3, np.array(params)), 6 if few == 9 else 1)])
+    np.testing.assert_allclose(found[0], found[1], atol=2e-12)
+
+
+def test_many_tokens():
     made = generate(derive_dynamics("softmax", "spiked", 8)).load()
     m = made.Motion(made.Descent(0.5, 0.5), made.World(2.0, 0.3, np.zeros(0)), 0)
-    at = np.array([0.4, 0.9, 0.6, 0.8, 0.05, -0.03, 0.1])
-    assert np.abs(m.rates(at) - m._replace(level=1).rates(at, 2)).max() < 2e-3
+    assert np.abs(m.rates(OFF) - m._replace(level=2).rates(OFF, 2)).max() < 1e-10
+    slopes = made.slopes_of(m.loss, OFF)
+    flow = m._replace(descent=made.Descent(0.5, 0.5, flow=True))
+    assert np.abs(flow.rates(OFF) + m.mobility(OFF) @ slopes).max() < 1e-9
+    found = made.solve(2.0, 0.3, rate=0.5, time=2.0, points=3)
+    assert found.error < 1e-7 and max(found.errors.values()) < 1e-7
+
+
+@pytest.mark.full
+def test_many_tokens_against_sobol_nodes(monkeypatch):
+    exact = generate(derive_dynamics("softmax", "spiked", 8)).load()
+    monkeypatch.setattr(dynamics, "ratio", lambda _: None)
+    sampled = generate(derive_dynamics("softmax", "spiked", 8)).load()
+    one, two = (m.averages_at(OFF, m.World(2.0, 0.3, np.zeros(0)), 3) for m in (exact, sampled))
+    assert np.abs(one.pulls - two.pulls).max() < 2e-3 and abs(one.risk - two.risk) < 2e-3
 
 
 def test_bad_input_is_refused():

@@ -15,10 +15,9 @@ import replicode.figures as figures
 from replicode.cli import main
 from replicode.figures import finite_sample, points, population
 from replicode.figures.drawing import LINEAR, SOFTMAX, pyplot, tokens_label
-from replicode.figures.optimal import Ridge, best_ridge
 from replicode.theory.errors import InputError, ReplicodeError
 
-TINY = finite_sample.Effort((3.0, 4.0), (4.0,), (40, 80), 3, 1e-2, 5)
+TINY = finite_sample.Effort((3.0, 4.0), (4.0,), (40, 80), 3, 1e-2)
 PANEL = population.Panel("spiked", 3, (1.0, 2.0), (2.0,), True)
 
 
@@ -172,26 +171,27 @@ def test_broken_replica_symmetry_is_drawn_open_and_dashed(finite):
     assert marks == [3.0] and texts[-1] == "replica symmetry broken"
 
 
-def test_the_best_lambdas_of_a_known_bowl():
-    def risk(pair):
-        return math.log(pair.lambda_k / 0.4) ** 2 + 2.0 * math.log(pair.lambda_v / 3.0) ** 2
+def test_optimal_lambdas_are_used_from_one_alpha_to_the_next(monkeypatch):
+    starts = []
 
-    found = best_ridge(risk, Ridge(1.0, 1.0), 1e-3, 60)
-    assert found.lambda_k == pytest.approx(0.4, rel=0.1) and found.lambda_v == pytest.approx(3.0, rel=0.1)
-    assert not found.at_edge
-    assert best_ridge(lambda pair: pair.lambda_k, Ridge(1.0, 1.0), 1e-6, 80).at_edge
+    def searched(place, start, tolerance):
+        starts.append((place.alpha, *start))
+        found = {"test_risk": 1.0, "error": 1e-4, "converged": True, "lambda_k": 0.4, "lambda_v": 3.0001}
+        return points._row("theory", place, found)
 
-
-def test_optimal_lambdas_are_used_and_never_worse(monkeypatch):
-    def solved(place, ridge, tolerance):
-        risk = 1.0 + math.log(ridge.lambda_k) ** 2 + math.log(ridge.lambda_v / 2.0) ** 2 + 0.0 * tolerance
-        return points._row("theory", place, {"test_risk": risk, "error": 1e-4, "converged": True}, **ridge._asdict())
-
-    monkeypatch.setattr(finite_sample, "theory_point", solved)
-    work = finite_sample.Effort((2.0, 4.0), (), (40, 80), 2, 1e-2, 40)
+    monkeypatch.setattr(finite_sample, "optimal_point", searched)
+    work = finite_sample.Effort((2.0, 4.0), (), (40, 80), 2, 1e-2)
     rows = finite_sample._theory(SOFTMAX, finite_sample.PANELS[0], work, True, silent)
-    assert [r["alpha"] for r in rows] == [2.0, 4.0]
-    assert all(r["lambda_v"] == pytest.approx(2.0, rel=0.2) and r["test_risk"] < 1.05 for r in rows)
+    assert [r["alpha"] for r in rows] == [2.0, 4.0] and rows[0]["lambda_k"] == 0.4
+    assert starts == [(4.0, 1.0, 1.0), (2.0, 0.4, 3.0)]
+
+
+@pytest.mark.full
+def test_a_point_at_its_best_lambdas_is_that_of_optimal():
+    place = points.Place("softmax", "spiked", 2, 2.0, 0.3, 4.0)
+    row = points.optimal_point(place, points.Ridge(0.2, 0.5), 1e-6)
+    assert row["lambda_k"] == pytest.approx(0.17635, rel=1e-3) and row["lambda_v"] == pytest.approx(0.51902, rel=1e-3)
+    assert row["converged"] and row["evaluations"] < 10 and not row["at_bound"]
 
 
 def test_bad_input_is_named(tmp_path):

@@ -12,6 +12,8 @@ from types import CodeType
 import pytest
 
 from replicode.codegen.compiler import generate
+from replicode.codegen.emit.numpy import numpy_module
+from replicode.codegen.ir import Level, ModuleIR, Provenance
 from replicode.codegen.link import MAIN, chosen, defined, linked, part
 from replicode.codegen.lower.bayes import LEVEL as BAYES
 from replicode.codegen.lower.dynamics import LEVEL as DYNAMICS
@@ -40,10 +42,13 @@ CASES = {
     "loss": ("softmax", "spiked", 2, model_of("huber:1")),
     "labels": ("softmax", "spiked", "1:0.5,2:0.5", model_of("logistic", "sign")),
     "regression": ("1", "spiked", 1, model_of("absolute", "outliers:0.1:3")),
+    "many": ("softmax", "spiked", 16),
     "sampled": ("relu", "nu*x + tanh(x) - log(sum(exp(nu*x + tanh(x))))", "1:0.5,2:0.5"),
     "dynamics": ("softmax", "spiked", 2),
     "dynamics_largest": ("erf", "max", "1:0.5,2:0.5"),
     "dynamics_weighted": ("linear", "nu*tanh(x)", 2),
+    "dynamics_loss": ("softmax", "spiked", 2, model_of("logistic", "sign")),
+    "dynamics_outliers": ("linear", "spiked", 2, model_of("huber:1", "outliers:0.1:3")),
     "population": ("softmax", "spiked", 2),
     "population_kinked": ("relu", "spiked", 2),
     "population_weighted": ("erf", "nu*tanh(x)", "1:0.5,2:0.5"),
@@ -51,6 +56,7 @@ CASES = {
     "step": ("softmax", "spiked", 2),
     "step_one": ("relu", "max", 1),
     "bayes": ("spiked", 2),
+    "bayes_structured": ("spiked", 2, STRUCTURED_MODEL),
     "bayes_largest": ("max", "2:0.5,3:0.5"),
     "bayes_panels": ("nu*relu(x) - x**2/3", 3),
     "bayes_soft": ("x - 2*log(1 + sum(exp(x)))", 2),
@@ -215,6 +221,13 @@ def test_what_is_missing_is_an_error():
         linked(TRAINED.parts, [], {}, ["field_law"])
     with pytest.raises(NameError, match="label_total"):
         linked(BAYES.parts, [], {}, ["label_nodes"])
+
+
+def test_a_level_may_have_neither_choices_nor_a_script():
+    public = ("check_number",)
+    level = Level(("kernel", "inputs"), public, public, "Legend. Nothing.", "Nothing is derived.")
+    ir = ModuleIR(level, Provenance("Toy", {}, "none", {}, {}), (), {}, (), (), (), {})
+    assert {"check_number", "ArgumentError"} <= {name for names, _ in _top_level(numpy_module(ir)) for name in names}
 
 
 def test_a_seam_takes_another_value():

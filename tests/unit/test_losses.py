@@ -17,6 +17,7 @@ from replicode.theory.errors import InputError
 from replicode.theory.model import DEFAULT_MODEL, F, Y
 from replicode.theory.problem import model_of
 from replicode.validation.learning import learning, roundings
+from replicode.validation.properties.learned import learned_properties
 
 
 def test_the_defaults_are_the_default_model():
@@ -194,3 +195,25 @@ def test_every_step_of_the_derivation_holds(loss, labels):
             gap = (step.lhs - step.rhs).doit().subs(at).evalf(30)
             assert abs(gap) < 1e-20, step.rule
     assert Y in system.model.loss.free_symbols and F in system.model.loss.free_symbols
+
+
+def test_population_takes_squares_and_gaussian_labels():
+    point = {"tokens": 2, "nu": 2.0, "noise": 0.3}
+    plain = rc.population("linear", **point)
+    assert rc.population("linear", **point, loss="3*(y - f)**2", spectrum="power:1:9").excess_risk == plain.excess_risk
+    for more, said in (({"loss": "huber:1"}, "least squared error"), ({"labels": "magnitude"}, "linear in z and xi")):
+        with pytest.raises(rc.Refusal, match=said):
+            rc.population("linear", **point, **more)
+
+
+def test_the_properties_of_loss_and_labels(monkeypatch):
+    model = model_of("logistic", "logit:2")
+    module = generate(derive("1", "spiked", 1, model)).load()
+    assert {v.outcome for v in learned_properties(module, model, {}).values()} == {"passed", "not applicable"}
+    other = generate(derive("1", "spiked", 1, model_of("softplus(-2*y*f)", "logit:1"))).load()
+    found = {name for name, v in learned_properties(other, model, {}).items() if v.outcome == "failed"}
+    assert found == {"loss: the values are eliminated", "labels: moments"}
+    rates = module.residual
+    monkeypatch.setattr(module, "residual", lambda *a, **b: 1.01 * rates(*a, **b))
+    name = "loss and labels: residual is the gradient"
+    assert learned_properties(module, model, {})[name].outcome == "failed"

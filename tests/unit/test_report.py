@@ -163,11 +163,26 @@ def test_curves_are_known_by_the_names_that_were_given():
 
 def test_the_command_takes_the_options_of_curve():
     from replicode.commands.curve import command as curve_command
-    from replicode.commands.report import command
+    from replicode.commands.report import NOT_YET, command
 
-    assert {p.name for p in curve_command.params} <= {p.name for p in command.params}
+    assert {p.name for p in curve_command.params} - set(NOT_YET) == {p.name for p in command.params} - set(NOT_YET)
     run = CliRunner().invoke(main, ["report", "softmax", "--alpha", "2", "-o", "never.html"])
     assert run.exit_code == 2 and "range" in run.output
+
+
+def test_the_command_writes_the_page(monkeypatch, tmp_path):
+    asked = {}
+    made = contents()
+    monkeypatch.setattr("replicode.reports.contents.contents", lambda acts, say, given: asked.update(given) or made)
+    run = CliRunner().invoke(main, ["report", "softmax", "--param", "c=0.5", "-o", str(tmp_path / "r.html")])
+    assert run.exit_code == 1, run.output  # the page has a warning
+    assert asked["parameters"] == {"c": "0.5"} and (asked["alpha"], asked["tokens"]) == ("1:10", "2")
+    assert "</html>" in (tmp_path / "r.html").read_text()
+
+
+def test_another_model_is_refused_for_the_page_states_the_default():
+    with pytest.raises(rc.Refusal, match="loss"):
+        rc.report("softmax", output="never.html", loss="absolute")
 
 
 def test_a_missing_extra_is_named(monkeypatch, tmp_path):

@@ -28,7 +28,7 @@ def test_a_job_tells_properties_and_equations_first_then_curves(server):
     events = server.events(server.submit(CHEAP))
     names = [name for name, _ in events]
     assert names[:3] == ["names", "properties", "equations"]
-    assert names[-1] == "done" and names.count("chart") > 4 and "suite" in names
+    assert names[-1] == "done" and names.count("chart") > 4 and "suite" not in names
     told = dict(events)
     assert "<math" in told["equations"]["html"] and "equivariant" in told["properties"]["html"]
     values = {row["at"] for row in told["chart"]["spec"]["data"]["values"]}
@@ -154,3 +154,14 @@ def test_the_command_refuses_a_port_that_is_taken(server, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     run = CliRunner().invoke(main, ["serve"])
     assert run.exit_code == 2 and "pip install 'replicode[serve]'" in run.output
+
+
+@pytest.mark.full
+def test_the_property_suite_comes_last(server):
+    events = server.events(server.submit({**CHEAP, "suite": True, "bayes": True}))
+    assert [name for name, _ in events][-2:] == ["suite", "done"]
+    rows = [c for name, c in events if name == "chart"][-1]["spec"]["data"]["values"]
+    assert {row["kind"] for row in rows} == {"stable", "bayes"}
+    key = server.submit({**CHEAP, "kind": "report"})
+    assert server.events(key)[-1][0] == "done"
+    assert server.request("GET", f"/api/jobs/{key}/file")[1].startswith(b"<!DOCTYPE html>")

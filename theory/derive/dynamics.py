@@ -19,6 +19,8 @@ import sympy as sp
 
 from replicode.theory.budget import budget
 from replicode.theory.derive.channel import U
+from replicode.theory.derive.descent_closed import closed_terms
+from replicode.theory.derive.factorised import Ratio, Term, factorised_terms, ratio
 from replicode.theory.derive.gains import GAINS, SQUARED_GAINS, gained_product
 from replicode.theory.derive.label import LabelLaw, label_law
 from replicode.theory.derive.location import Location, location
@@ -37,6 +39,8 @@ from replicode.theory.properties.symbolic import Properties, properties
 from replicode.theory.tokens import StagedDerivatives, staged_derivatives
 
 ELIMINATION = "value channel linear"  # of trained values; here they are averaged over
+LONGEST_SHOWN = 2000  # operations of a closed form
+MANY_TOKENS = 4  # from here on averages are taken one token at a time
 BATCH = sp.Symbol("batch", positive=True)
 SCORE, VALUE = sp.Symbol("chi", real=True), sp.Symbol("z", real=True)
 RESIDUAL = sp.Symbol("r", real=True)
@@ -155,6 +159,28 @@ class DynamicsSystem:
         """Whether all fields but the scores enter as polynomials: a square loss on a label that is a Gaussian field."""
         return self.model.square and not self.label.weighted
 
+    @cached_property
+    def ratio(self) -> Ratio | None:
+        """sigma as a ratio of functions of single tokens, where averages factorise over them."""
+        smooth = self.polynomial and self.task.gaussian and self.properties.smooth
+        return ratio(self.activation) if smooth else None
+
+    @property
+    def factorised(self) -> bool:
+        """Whether averages are taken one token at a time: where they can be, and nodes for all at once are many.
+
+        Element-wise ones cost the same at any number of tokens; of polynomials all at once is exact at a few.
+        """
+        if self.lengths is None or self.ratio is None:
+            return False
+        few = 1 if self.properties.elementwise and self.integrand_degree is None else MANY_TOKENS
+        return max(self.lengths.tokens) >= few
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """What factorised averages are made of."""
+        return factorised_terms(self.model.loss_curvature(), self.model.risk_factor())
+
     @property
     def mean_loss(self) -> sp.Expr:
         """The average of a square loss given the scores."""
@@ -199,11 +225,25 @@ class DynamicsSystem:
         """The rates when both students are put back to their norms after every step."""
         return {o: _kept_norms(o, self.rates, self.model) for o in self.overlaps}
 
+    @cached_property
+    def closed(self) -> dict[sp.Symbol, sp.Expr]:
+        """Pulls and spreads in closed form, those that are, for any number of tokens: of element-wise sigma."""
+        if self.ratio is None or self.ratio.bottom != 0:
+            return {}
+        symbols = (*pulls_of(self.model), *spreads_of(self.model))
+        found = closed_terms(self.terms, self.ratio, self.hidden.law, self.idle.law, label_weights(self.model))
+        short = {i: _shortest(e) for i, e in found.items() if i < len(symbols)}
+        return {symbols[i]: e for i, e in short.items() if sp.count_ops(e) <= LONGEST_SHOWN}
+
     def equations(self) -> dict[str, sp.Expr]:
         """The equations by name: rates of the overlaps, then what their averages are given the scores."""
         found = {f"d_{o.name}": e for o, e in self.rates.items()}
         found |= {f"spherical_d_{o.name}": e for o, e in self.spherical.items() if e != 0}
         return found | {"G": self.gain, "pull": self.pull, "spread": self.spread, "test_risk": self.risk}
+
+    def all_equations(self) -> dict[str, sp.Expr]:
+        """The same with what is closed."""
+        return self.equations() | {s.name: e for s, e in self.closed.items()}
 
 
 def pulls_of(model: Model) -> dict[sp.Symbol, tuple[Block, Direction]]:
@@ -256,6 +296,12 @@ def derive_dynamics(
         risk=risk,
         label=label,
     )
+
+
+def _shortest(expr: sp.Expr) -> sp.Expr:
+    """A rational function as a polynomial, where it is one; else as it stands."""
+    rational = expr.is_rational_function(*expr.free_symbols) or not expr.has(sp.Function)
+    return sp.factor_terms(sp.expand(sp.cancel(expr))) if rational else expr
 
 
 def _rates(model: Model) -> dict[sp.Symbol, sp.Expr]:

@@ -94,6 +94,7 @@
       parameters: parameters(),
       optimal: of("optimal").checked,
       bayes: of("bayes").checked,
+      suite: of("suite").checked,
       ...numbers,
     };
   }
@@ -138,7 +139,7 @@
     properties: put("properties"),
     equations: put("equations"),
     numbers: put("numbers"),
-    suite: put("suite"),
+    suite: put("suite-found"),
     chart: ({ spec }) => {
       chart.place.setAttribute("aria-label", spec.description);
       chart.draw(spec);
@@ -192,6 +193,7 @@
     const mine = { key: null };
     running = mine;
     of("problem").replaceChildren();
+    of("suite-found").replaceChildren();
     of("stop").disabled = false;
     status("Reading …");
     toAddress(asked());
@@ -245,7 +247,7 @@
     const texts = given.getAll("activation").slice(0, MOST);
     (texts.length ? texts : ["softmax"]).forEach(addActivation);
     for (const id of ["task", "tokens", "parameters"]) if (given.has(id)) of(id).value = given.get(id);
-    for (const id of ["optimal", "bayes"]) if (given.has(id)) of(id).checked = given.get(id) === "true";
+    for (const id of ["optimal", "bayes", "suite"]) if (given.has(id)) of(id).checked = given.get(id) === "true";
     for (const [name, { box }] of Object.entries(inputs)) {
       const ends = (given.get(name) || "").split(":");
       if (ends.length === 2) {
