@@ -1,8 +1,8 @@
 """Whether the stated error covers: random points solved coarsely, against finer nodes, other scrambles, another route.
 
 The reference of a deterministic rule, and of folds that are searched, is the same point asked for with a thirtieth of
-its error, on more nodes; test_folds.py has another way to the latter. That of a Sobol solution has other scrambles, four times the nodes and a denser search for minima. Points whose prox folds are among
-them and are not excused.
+its error, on more nodes; test_folds.py has another way to the latter. That of a Sobol solution has other scrambles,
+four times the nodes and a denser search for minima. Points whose prox folds are among them and are not excused.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def checked(point: Point, effort: Effort = WHOLE) -> tuple[Any, Reference]:
         return found, sobol_reference(module, found, point, effort)
     with patched(module, **effort.fine(), **(effort.more_folds() if searched else {})):
         finer = module.solve(**point.arguments, tol=max(found.error / 30.0, 1e-11))
-    if "Sobol" in finer.method:
+    if finer.method.startswith("prox, "):
         return found, sobol_reference(module, finer, point, effort._replace(log2_sobol=effort.log2_sobol + MORE))
     return found, stated(module, finer)
 
