@@ -46,7 +46,7 @@ from replicode.codegen.runtime.states import (
 
 LARGEST_SUBTRACTED = 2e-3
 LARGEST_SIGNED = 5e-3  # the folded mass beyond which the signed fixed point may be far from that with a prox
-POORLY_SEARCHED = 1e-2  # an error from which on the prox is tried too
+POORLY_SEARCHED = 1e-3  # an error from which on the prox is tried too
 FELT_FOLD = 1e-7
 SMOOTH_ERROR = 1e-3
 COARSE_DEFECT = 0.02

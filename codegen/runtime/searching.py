@@ -28,7 +28,7 @@ from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed, parts_of
 from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.proxfree import ProxFreeChannel
-from replicode.codegen.runtime.searched import SETS, SearchedChannel
+from replicode.codegen.runtime.searched import AUDITED, SETS, SearchedChannel
 from replicode.codegen.runtime.sensitivity import rate_slopes
 from replicode.codegen.runtime.states import (
     WORST_MASS,
@@ -133,7 +133,8 @@ def _stated(
     seen = _Plan(plan.level, min(plan.log2, LOG2_SEEN)).channel(ladder, request, channel)
     method = plan.method(ladder, request)
     known = bool(np.isfinite(errors[0]))
-    return _State(last, iterations, known, float(errors[0]), errors[1:], [seen], method, on=[coarser, channel])
+    on, missed = [coarser, channel], AUDITED > 0  # signs that add up to one do not prove that no pair is missing
+    return _State(last, iterations, known, float(errors[0]), errors[1:], [seen], method, searched=missed, on=on)
 
 
 def _fine_enough(ladder: Ladder, level: int, order: Array, near: Linearised, request: _Request) -> tuple[int, Array]:

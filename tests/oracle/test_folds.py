@@ -29,6 +29,7 @@ def folded(module: Any, order: np.ndarray, setting: Any, level: int, log2: int) 
     return channel, nodes, module.landscape(order, frame, nodes, setting), smooth
 
 
+@pytest.mark.full
 def test_searched_and_cut_folds_agree():
     """Where scores have one dimension: what folds change, searched for, and rows of which the contact set counts."""
     module = module_of("softmax", "spiked", "2:0.5,3:0.5")
@@ -99,6 +100,15 @@ def test_responses_of_global_minimisers():
     error = np.hypot(squares.std(axis=0, ddof=1) / np.sqrt(8), found.scatter)
     assert (np.abs(squares.mean(axis=0) - found.squares) < SETS_APART * error).all()
     assert abs(traces.mean() - found.trace) < SETS_APART * np.hypot(traces.std(ddof=1) / np.sqrt(8), found.noise)
+
+
+@pytest.mark.full
+def test_searched_folds_warn_of_missed_minima():
+    """Degree one is no proof that all critical points are there: the warning stays where jumps weigh."""
+    module = module_of("softmax", "spiked", 3)
+    found = module.solve(alpha=4.0, nu=2.0, noise=0.3, lambda_k=0.1, lambda_v=0.1, tol=3e-3)
+    assert found.method.startswith("prox-free, folds searched") and found.converged
+    assert any(w.startswith("jumps: the error does not cover global minima") for w in found.warnings)
 
 
 class FoldedPoint(NamedTuple):
