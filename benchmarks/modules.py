@@ -16,9 +16,9 @@ JUMPING_POINT = POINT | {"lambda_k": 0.1, "lambda_v": 0.1}
 
 
 @lru_cache(maxsize=16)
-def modules(text, tokens):
+def modules(text, tokens, task="spiked"):
     """The NumPy module and the compiled one."""
-    system = derive(text, "spiked", tokens)
+    system = derive(text, task, tokens)
     source = generate(system).source
-    fast = load_source(source, f"benchmark_fast_{text}_{tokens}")
-    return load_source(source, f"benchmark_numpy_{text}_{tokens}"), accelerated(fast, compiled(c_source(system)))
+    fast = load_source(source, f"benchmark_fast_{text}_{tokens}_{task}")
+    return load_source(source, f"benchmark_numpy_{text}_{tokens}_{task}"), accelerated(fast, compiled(c_source(system)))

@@ -39,6 +39,7 @@ from replicode.theory.derive.population import (
     population_risk,
     score_law,
 )
+from replicode.theory.derive.residual import is_affine, residual_equation
 from replicode.theory.derive.saddle import ChannelAverage, SaddleSystem, envelope_of, rate_symbol
 from replicode.theory.derive.sensitivity import ENVELOPE, explicit_slopes, noise_risk_slope, risk_slopes
 from replicode.theory.derive.spectrum import coordinate_terms, penalised_norms, placed, trace_symbols
@@ -433,3 +434,20 @@ def kinks(system: ActivationSystem) -> Function:
     named, params = parameters_of(system)
     points = tuple(p.xreplace(named) for p in kink_points(system.activation))
     return Function(declared("kink_points"), (params,), (), Vector(points))
+
+
+def by_residual(system: SaddleSystem) -> bool:
+    """Whether all critical points of the prox are roots of one polynomial."""
+    smooth = bool(system.properties.smooth) and system.model.square and system.model.has_scores
+    return smooth and is_affine(system.activation)
+
+
+def residual_functions(system: SaddleSystem) -> list[Function]:
+    """That polynomial, and what belongs to a root of it."""
+    if not by_residual(system):
+        return []
+    found = residual_equation(system.values)
+    return [
+        Function(declared("residual_coefficients"), (), (), found.coefficients, shaped_like="y"),
+        Function(declared("residual_point"), (), (), found.point),
+    ]

@@ -55,11 +55,15 @@ LEVEL = Level(
             "onsets",
             "folds",
             "gaps",
+            "critical",
+            "seeking",
+            "contact",
+            "searched",
             "mixture",
             "population",
             "hessian",
         ),
-        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "following", "solver", "energy"),
+        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "searching", "following", "solver", "energy"),
         *("kinks", "values", "tested", "spectrum_text", "options", "script"),
     ),
     public=PUBLIC,
@@ -112,6 +116,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
             *equations.sensitivity_functions(system),
             equations.stability_function(system.model),
             *equations.risk_functions(system),
+            *equations.residual_functions(system),
             *([] if system.properties.smooth else [equations.kinks(system)]),
         ),
         choices=choices(system, system.lengths),
@@ -265,7 +270,8 @@ def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
     plain = system.values.smooth and not system.label.weighted and system.model.square
     whole = "whole_channel" if derivable(system) else "never_whole"
     rows = 1 in scores and kind != "normalised" and plain
-    state, averages = ("folded_state" if rows and max(scores) == 1 else "smooth_state"), "smooth_averages"
+    beyond = "smooth_state" if system.label.weighted else "searched_folds_state"
+    state, averages = ("folded_state" if rows and max(scores) == 1 else beyond), "smooth_averages"
     routes = [state, "folded_averages" if rows else averages, whole, "coarse_prox", "smooth_branch"]
     if not system.values.smooth:
         routes = ["prox_state", "prox_averages", whole, "coarse_prox", "coarse_branch"]
@@ -280,4 +286,5 @@ def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         "linearised": "derived_or_differenced" if derivable(system) else "differenced",
         **averaging_choices(system.location, smooth),
         **({"risk_of_length": "manifold_risk"} if system.label.weighted else {}),
+        **({"critical_next": "at_residuals", "AUDITED": "0"} if equations.by_residual(system) else {}),
     }

@@ -104,6 +104,10 @@ class Channel(Protocol):
         """A channel that has second rates, and what is subtracted from its rates here; None unless it is so made."""
         return None
 
+    def drawn(self) -> Sequence[Averages]:
+        """The last averages by each of several random sets of nodes; none unless a channel has such."""
+        return ()
+
 
 class Ladder(Channel, Protocol):
     """An evaluator that can be refined; `slack` is how slowly its error may fall from one level to the next."""

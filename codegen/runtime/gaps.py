@@ -119,4 +119,4 @@ def _gap_points(rows: _Rows, which: Array, u: Array, weights: Array) -> ProxFree
         here = frame.location.at(frame.law.score_mean[:, None] + deviation, np.empty((0, u.size)))
         weights, slopes = weights * here.value, (here.slopes,)
     values = rows.values[:, which]
-    return ProxFreePoints(chi, deviation, values[:-1], values[-1], weights, pivots[0], local, slopes)
+    return ProxFreePoints(chi, deviation, values[:-1], values[-1], weights, pivots[0], pivots[0], local, slopes)

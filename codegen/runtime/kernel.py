@@ -323,3 +323,13 @@ def overlap_risk_terms(overlaps: Array, nu: float, noise: float, chi: Array, sig
 def kink_points(params: Array) -> Array:
     """The scores at which sigma has a kink."""
     return np.zeros(0)
+
+
+def residual_coefficients(V: float, V_v: float, y: Array, S2: Array, SW: Array, W2: Array) -> tuple[Array | float, ...]:
+    """Affine sigma: the polynomial whose real roots are the residuals at critical points; V is V_k times slope^2."""
+    return np.ones_like(y), -y
+
+
+def residual_point(V: float, V_v: float, r: Array, s_l: Array, w_l: Array) -> Array:
+    """Sigma of a token at the critical point of the residual r."""
+    return np.zeros_like(s_l)

@@ -17,6 +17,7 @@ class Mixture(Channel):
 
     def __init__(self, channels: Sequence[Channel], shares: Sequence[float]) -> None:
         self.channels, self.shares = channels, np.array(shares)
+        self.last: list[Averages] = []
         self.name = " and ".join(sorted({c.name for c in channels}))
 
     @property
@@ -26,9 +27,18 @@ class Mixture(Channel):
 
     def averages(self, order: Array, search: bool = False) -> Averages:
         """The mean over the lengths."""
-        found = [c.averages(order, search) for c in self.channels]
+        self.last = [c.averages(order, search) for c in self.channels]
+        return self._mean(self.last)
+
+    def _mean(self, found: Sequence[Averages]) -> Averages:
         means = [np.tensordot(self.shares, [getattr(a, f) for a in found], 1) for f in Averages._fields]
         return Averages(means[0], *(float(m) for m in means[1:]))
+
+    def drawn(self) -> Sequence[Averages]:
+        """The mean over the lengths by the sets of the same number; lengths without sets have one value."""
+        sets = [c.drawn() for c in self.channels]
+        several = range(max(map(len, sets)))
+        return [self._mean([own[i] if own else a for own, a in zip(sets, self.last, strict=True)]) for i in several]
 
     def response(self, order: Array) -> Response:
         """The mean over the lengths."""

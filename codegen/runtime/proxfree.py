@@ -129,7 +129,7 @@ def jacobian_scale(setting: Setting) -> float:
 
 
 class ProxFreePoints(NamedTuple):
-    """Prox points, w_chi less its mean, w_z and y, weights with the Jacobian in them, and its lowest pivots."""
+    """Prox points, w_chi less its mean, w_z and y, weights with the Jacobian in them, its lowest pivots and it."""
 
     chi: Array
     deviation: Array
@@ -137,6 +137,7 @@ class ProxFreePoints(NamedTuple):
     y: Array
     weights: Array
     lowest: Array
+    determinant: Array
     local: Expansion
     slopes: tuple[Array, ...]
 
@@ -221,7 +222,8 @@ class ProxFreeChannel(Ladder):
         values, told = value_rows(frame.law, self.zeta[self.split : self.last, b])
         chi, local, tau, pivots = explicit(order, self.setting, frame, u, values)
         density = np.exp(-0.5 * reduce(np.add, tau * tau))
-        weights = self.bare[b] * density * reduce(np.multiply, pivots)
+        determinant = reduce(np.multiply, pivots)
+        weights = self.bare[b] * density * determinant
         lowest = reduce(np.minimum, pivots)
         deviation = product(frame.law.score_factor, tau)
         slopes: tuple[Array, ...] = ()
@@ -230,7 +232,7 @@ class ProxFreeChannel(Ladder):
             weights, slopes = weights * here.value, (here.slopes,)
         if told is not None:
             weights, slopes = weights * told.weight, (*slopes, told.slopes)
-        return ProxFreePoints(chi, deviation, values[:-1], values[-1], weights, lowest, local, slopes)
+        return ProxFreePoints(chi, deviation, values[:-1], values[-1], weights, lowest, determinant, local, slopes)
 
     def _volume(self) -> float:
         return float(np.prod(self.scale)) * jacobian_scale(self.setting)

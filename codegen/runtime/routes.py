@@ -23,6 +23,7 @@ from replicode.codegen.runtime.mixture import mixed, mixed_ladder, parts_of
 from replicode.codegen.runtime.nodes import lattice, level_count, sobol
 from replicode.codegen.runtime.population import LATTICE_DIMENSIONS
 from replicode.codegen.runtime.proxfree import ProxFreeChannel, symmetries
+from replicode.codegen.runtime.searching import searched_state
 from replicode.codegen.runtime.states import (
     FINEST_GAPS,
     FOLD_WEIGHT,
@@ -39,10 +40,13 @@ from replicode.codegen.runtime.states import (
     _numbers,
     _Request,
     _residual_tolerance,
+    _rough,
     _State,
 )
 
 LARGEST_SUBTRACTED = 2e-3
+LARGEST_SIGNED = 5e-3  # the folded mass beyond which the signed fixed point may be far from that with a prox
+POORLY_SEARCHED = 1e-3  # an error from which on the prox is tried too
 FELT_FOLD = 1e-7
 SMOOTH_ERROR = 1e-3
 COARSE_DEFECT = 0.02
@@ -71,6 +75,24 @@ def smooth_state(start: Array, request: _Request) -> _State:
     smooth = _levels(mixed_ladder(request.settings, _smooth), start, request)
     without_scores = not any(dimensions(s)[0] for s in request.settings)
     return smooth if without_scores or _folds_do_not_matter(smooth, request) else _jumping(smooth, start, request)
+
+
+def searched_folds_state(start: Array, request: _Request) -> _State:
+    """Prox-free while no fold matters; else with what the folds change, searched for; the prox where that fails."""
+    if request.dimensions > LATTICE_DIMENSIONS:
+        return _ensemble(start, request)
+    ladder = mixed_ladder(request.settings, _smooth)
+    smooth = _levels(ladder, start, request)
+    if not any(dimensions(s)[0] for s in request.settings) or _folds_do_not_matter(smooth, request):
+        return smooth
+    begun = smooth.last.order
+    if not smooth.converged or smooth.last.averages.folded_mass > LARGEST_SIGNED:
+        begun = _rough(start, request).last.order
+    found = searched_state(begun, mixed_ladder(request.settings, _smooth), request)
+    known = [s for s in (found, smooth) if s.converged]
+    if not known or min(s.error for s in known) > max(request.tol, POORLY_SEARCHED):
+        known += [s for s in (_jumping(smooth, start, request),) if s.converged]
+    return min(known, key=lambda s: s.error, default=found)
 
 
 def prox_state(start: Array, request: _Request) -> _State:

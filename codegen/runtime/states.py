@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from replicode.codegen.runtime.aligned import AlignedChannel, aligned_dimensions
-from replicode.codegen.runtime.channel import PROX_WORK, Channel, Ensemble, Ladder, node_dimensions
+from replicode.codegen.runtime.channel import PROX_WORK, Averages, Channel, Ensemble, Ladder, node_dimensions
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     SMALLEST_SPREAD,
@@ -291,7 +291,7 @@ def _ensemble(start: Array, request: _Request) -> _State:
     """
     request = request._replace(tol=max(request.tol, SCRAMBLED_FINEST))
     few = _scrambled(LOG2_FEW, SCRAMBLES, request)
-    rough = _first(few, start, request, 1e-5)
+    rough = _rough(start, request, few)
     if not rough.last.residual < WORST_RESIDUAL:
         return _failed(rough.last, rough.iterations, [few], "prox, one set of Sobol nodes")
     near = linearised(few, rough.last, request.problem)
@@ -310,6 +310,11 @@ def _ensemble(start: Array, request: _Request) -> _State:
         if sizes and not request.budget.affords(_ensemble_work(sizes[0], request, searched), state.error):
             break
     return state._replace(iterations=iterations, seen=seen or state.seen)
+
+
+def _rough(start: Array, request: _Request, few: Channel | None = None) -> Converged:
+    """The fixed point with a global prox on few nodes."""
+    return _first(few or _scrambled(LOG2_FEW, SCRAMBLES, request), start, request, 1e-5)
 
 
 def _sizes_left(log2: int, error: float, searched: float, request: _Request) -> list[int]:
@@ -370,19 +375,33 @@ def _on_scrambles(
 def _scatter(
     ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Request, slopes: Array | None = None
 ) -> Array:
-    """t bounds on all numbers from the scatter of the members, each propagated through the fixed point.
+    """t bounds on all numbers from the scatter of the members, each propagated through the fixed point."""
+    tangent = None if slopes is None else (_risk(last.order, request)[0], slopes)
+    return _t_bound([_passed_on(m, last.image, last.order, near, request, tangent) for m in ensemble.members])
 
-    Next to it the risk follows its slopes, where these are given.
+
+def _passed_on(
+    averages: Averages,
+    image: Array,
+    order: Array,
+    near: Linearised,
+    request: _Request,
+    tangent: tuple[float, Array] | None = None,
+) -> Array:
+    """All numbers at the fixed point of other averages at the same order parameters, which these map to `image`.
+
+    Next to it the risk follows its tangent, a value and slopes, where that is given.
     """
-    free, (base, _) = to_free(last.order), _risk(last.order, request)
-    found = []
-    for member in ensemble.members:
-        here = mapped(member, last.order, request.problem)
-        move = near.newton @ (to_free(here.image) - to_free(last.image))
-        if slopes is not None and np.abs(move).max() < FAR_MOVE:
-            risk = base + float(slopes @ move)
-        else:
-            risk, _ = _risk(from_free(free + move), request)
-        found.append(np.r_[risk, reported(here, request.problem) + near.slopes @ move])
+    here = mapped(averages, order, request.problem)
+    move = near.newton @ (to_free(here.image) - to_free(image))
+    if tangent is not None and np.abs(move).max() < FAR_MOVE:
+        risk = tangent[0] + float(tangent[1] @ move)
+    else:
+        risk, _ = _risk(from_free(to_free(order) + move), request)
+    return np.asarray(np.r_[risk, reported(here, request.problem) + near.slopes @ move])
+
+
+def _t_bound(found: Sequence[Array]) -> Array:
+    """What the mean of independent values of all numbers leaves open."""
     spread = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
     return np.asarray(special.stdtrit(len(found) - 1, COVERAGE) * spread)

@@ -1,0 +1,179 @@
+"""The fixed point where folds are felt and scores have any dimension: signed prox-free averages and searched folds.
+
+Both parts are refined on their own: the nodes of the first from level to level at a fixed point of both, the sets of
+the second until their scatter is small enough.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from replicode.codegen.runtime.channel import Channel, Ladder
+from replicode.codegen.runtime.fixedpoint import (
+    REPORTED,
+    Converged,
+    Evaluation,
+    Linearised,
+    derived,
+    evaluate,
+    from_free,
+    linearised,
+    mapped,
+    to_free,
+)
+from replicode.codegen.runtime.kernel import Array
+from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.mixture import mixed, parts_of
+from replicode.codegen.runtime.places import RATES
+from replicode.codegen.runtime.proxfree import ProxFreeChannel
+from replicode.codegen.runtime.searched import AUDITED, SETS, SearchedChannel
+from replicode.codegen.runtime.sensitivity import rate_slopes
+from replicode.codegen.runtime.states import (
+    WORST_MASS,
+    WORST_RESIDUAL,
+    _errors,
+    _failed,
+    _level_error,
+    _passed_on,
+    _Request,
+    _residual_tolerance,
+    _risk_slopes,
+    _State,
+    _t_bound,
+)
+
+FIRST_LEVEL = 2
+LOG2_SETS = (7, 14)  # nodes of each set, at first and at most
+LOG2_SEEN = 10
+LARGEST_SIGNED_LATTICE = 2_000_000
+NEWTON_MOVES = 8
+FIRST_RESIDUAL = 1e-5
+PLACING = 2  # evaluations that the first of some nodes counts for
+STILL = 0.02  # of the scatter, that is left open of the fixed point
+SHARE_OF_LEVELS, SHARE_OF_SETS = 0.3, 0.5  # of the error asked for
+JUMPS_WEIGH = 1e-3  # the folded mass from which on Newton's method needs what jumps change in the Jacobian
+
+
+class _Plan(NamedTuple):
+    """The level of the nodes of the signed averages, and the logarithm of the nodes of a set."""
+
+    level: int
+    log2: int
+
+    def channel(self, ladder: Ladder, request: _Request, before: Channel | None = None) -> Channel:
+        """The averages of every length with searched folds, looked for where those before were."""
+        parts = dict(zip((s.tokens for s in request.settings), parts_of(ladder.refined(self.level)), strict=True))
+        places = dict(zip(parts, parts_of(before), strict=True)) if before else {}
+
+        def searched(setting: Setting) -> Channel:
+            _, part = parts[setting.tokens]
+            if not isinstance(part, ProxFreeChannel):  # there are no scores
+                return part
+            known = places[setting.tokens][1] if places else None
+            return SearchedChannel(part, self.log2, known.law if isinstance(known, SearchedChannel) else None)
+
+        return mixed(request.settings, searched)
+
+    def grown(self, sets: float, channel: Channel, request: _Request) -> int:
+        """The logarithm of the nodes of a set that what is left open by the sets asks for, and the budget affords."""
+        over = max(sets / (SHARE_OF_SETS * request.tol), 1.0)
+        log2 = min(self.log2 + int(np.ceil(2.0 * np.log2(over))), LOG2_SETS[1])
+        while log2 > self.log2 and not request.budget.affords(PLACING * channel.work * 2.0 ** (log2 - self.log2), sets):
+            log2 -= 1
+        return log2
+
+    def method(self, ladder: Ladder, request: _Request) -> str:
+        """In words."""
+        sets = f"{SETS} x Sobol of {2**self.log2} nodes"
+        lattice = f"lattice of {ladder.size(self.level):.0f} nodes in {request.dimensions} dimensions"
+        return f"{SearchedChannel.name} on {sets}, {lattice}"
+
+
+def searched_state(start: Array, ladder: Ladder, request: _Request) -> _State:
+    """The fixed point from a start nearby, refined until the error is what is asked for, or the budget is spent."""
+    ladder.adapt(start)
+    order, plan, tol, iterations = start, _Plan(FIRST_LEVEL, LOG2_SETS[0]), FIRST_RESIDUAL, 0
+    levels = np.full(1 + len(REPORTED), np.inf)
+    channel: Channel | None = None
+    near: Linearised | None = None
+    state: _State | None = None
+    while True:
+        channel = plan.channel(ladder, request, channel)
+        near = near or _near(channel, ladder.refined(plan.level), order, request)
+        found = _settled(channel, order, near, request, tol)
+        iterations, order = iterations + found.iterations, found.last.order
+        if not (found.last.residual < WORST_RESIDUAL and abs(found.last.averages.mass - 1.0) < WORST_MASS):
+            return state or _failed(found.last, iterations, [channel], channel.name)
+        sets = _t_bound([_passed_on(m, found.last.image, order, near, request) for m in channel.drawn()])
+        if state is None:
+            level, levels = _fine_enough(ladder, plan.level, order, near, request)
+        state = _stated(found.last, iterations, levels + sets, near, plan, channel, ladder, request)
+        finer = _Plan(level, plan.grown(float(sets[0]), channel, request))
+        if not state.converged or state.error <= request.tol or finer == plan:
+            return state
+        plan, tol = finer, max(_residual_tolerance(request), STILL * float(sets[0]))
+
+
+def _stated(
+    last: Evaluation,
+    iterations: int,
+    opened: Array,
+    near: Linearised,
+    plan: _Plan,
+    channel: Channel,
+    ladder: Ladder,
+    request: _Request,
+) -> _State:
+    """What is known at a fixed point."""
+    slopes = _risk_slopes(last.order, request, np.full(RATES, 1e-4))
+    errors = _errors(last, near, slopes, request, opened, 0.0)
+    coarser = _Plan(plan.level - 1, plan.log2 - 2).channel(ladder, request, channel)
+    seen = _Plan(plan.level, min(plan.log2, LOG2_SEEN)).channel(ladder, request, channel)
+    method = plan.method(ladder, request)
+    known = bool(np.isfinite(errors[0]))
+    on, missed = [coarser, channel], AUDITED > 0  # signs that add up to one do not prove that no pair is missing
+    return _State(last, iterations, known, float(errors[0]), errors[1:], [seen], method, searched=missed, on=on)
+
+
+def _fine_enough(ladder: Ladder, level: int, order: Array, near: Linearised, request: _Request) -> tuple[int, Array]:
+    """The level at which the signed averages are known well enough at this point, and what it leaves open."""
+    image = mapped(ladder.refined(level).averages(order), order, request.problem).image
+
+    def numbers(at: int) -> Array:
+        return _passed_on(ladder.refined(at).averages(order), image, order, near, request)
+
+    found = [numbers(level + k) for k in (-2, -1, 0)]
+    while (opened := _level_error(found, ladder.slack))[0] > SHARE_OF_LEVELS * request.tol:
+        if ladder.size(level + 1) > LARGEST_SIGNED_LATTICE:
+            break
+        level += 1
+        found.append(numbers(level))
+    return level, opened
+
+
+def _near(channel: Channel, nodes: Ladder, order: Array, request: _Request) -> Linearised:
+    """The map near its fixed point: what the jumps change in the Jacobian is differenced, where it weighs."""
+    signed = evaluate(nodes, order, request.problem)
+    if signed.averages.folded_mass < JUMPS_WEIGH:
+        return linearised(nodes, signed, request.problem)
+    at = evaluate(channel, order, request.problem, search=True)
+    request.budget.spend(channel, PLACING + 2 * RATES)
+    return derived(rate_slopes(channel, order).value, at, request.problem)._replace(evaluations=2 * RATES)
+
+
+def _settled(channel: Channel, start: Array, near: Linearised, request: _Request, tol: float) -> Converged:
+    """A few steps of Newton's method; nodes are placed at the first, and minima that flip may keep it from more."""
+    free, best = to_free(start), None
+    for count in range(1, NEWTON_MOVES + 1):
+        now = evaluate(channel, from_free(free), request.problem, search=count == 1)
+        request.budget.spend(channel, PLACING if count == 1 else 1)
+        if best is not None and not now.residual < best.residual:
+            break
+        best = now
+        if now.residual <= tol or not np.isfinite(near.newton).all():
+            break
+        free = free + near.newton @ (to_free(now.image) - free)
+    assert best is not None
+    return Converged(best, count, best.residual <= tol)

@@ -1,0 +1,163 @@
+"""Folds in any dimension: the search for critical points, and the averages that it changes, by other ways to them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from generated import module_of
+from scipy import optimize
+
+NAMES = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
+ORDER_3 = np.array([0.6681, 0.9372, 1.4758, 1.0107, 1.2336, 0.6893])  # softmax, lambda 0.3
+ORDER_2 = np.array([0.83, 1.55, 2.6, 0.98, 1.17, 0.55])
+SETS_APART = 5.0  # standard errors: one in two million, for Gaussian ones
+
+
+def setting_of(module: Any, nu: float = 2.0, noise: float = 0.3, length: int = 0) -> Any:
+    return module.Setting(nu, noise, module.parameter_values({}), module.KERNELS[length])
+
+
+def folded(module: Any, order: np.ndarray, setting: Any, level: int, log2: int) -> tuple[Any, Any, Any, Any]:
+    """A searched channel whose nodes are placed, its folded nodes and the prox objective there."""
+    smooth = module.ProxFreeChannel.at_level(level, setting)
+    smooth.adapt(order)
+    channel, frame = module.SearchedChannel(smooth, log2), module.frame_at(order, setting)
+    channel.changes(order, frame, search=True)
+    nodes = module.folded_nodes(order, frame, smooth, channel.nodes)
+    return channel, nodes, module.landscape(order, frame, nodes, setting), smooth
+
+
+@pytest.mark.full
+def test_searched_and_cut_folds_agree():
+    """Where scores have one dimension: what folds change, searched for, and rows of which the contact set counts."""
+    module = module_of("softmax", "spiked", "2:0.5,3:0.5")
+    setting = setting_of(module)
+    with np.errstate(all="ignore"):
+        channel, *_ = folded(module, ORDER_2, setting, 4, 9)
+        found, cut = channel.averages(ORDER_2), module.FoldedChannel(3, setting).averages(ORDER_2)
+        signed = channel.smooth.averages(ORDER_2)
+    members = np.array([m.rates for m in channel.members])
+    scatter = members.std(axis=0, ddof=1) / np.sqrt(len(members))
+    apart = np.abs(found.rates - cut.rates)
+    assert (apart <= SETS_APART * scatter + 1e-6).all()
+    assert (apart < 0.05 * np.abs(signed.rates - cut.rates) + 1e-6).all()  # and that is much less than folds change
+    assert abs(found.envelope - cut.envelope) < 1e-6
+
+
+def test_critical_points_are_complete():
+    """Softmax at three tokens: degree one at every node, and nothing lower is found from many starts."""
+    module = module_of("softmax", "spiked", 3)
+    with np.errstate(all="ignore"):
+        channel, nodes, land, _ = folded(module, ORDER_3, setting_of(module), 2, 6)
+        near = module.critical_next(land, nodes.chi)
+        wide = module.widely(land, nodes.chi, near)
+        assert (near.degree == 1.0).mean() > 0.98
+        complete = wide.degree == 1.0
+        assert nodes.masses[~complete].sum() < 1e-3 * nodes.masses.sum()
+        rng = np.random.default_rng(1)
+        lowest = np.where(wide.there, wide.values, np.inf).min(axis=0)
+        missed = np.zeros(lowest.size, dtype=bool)
+        for _ in range(12):
+            start = land.fields.w_chi + 2.0 * rng.standard_normal(land.fields.w_chi.shape)
+            there = land.descend(start)
+            value = module.objective(there, land.fields, land.responses, land.setting)
+            missed |= value < lowest - 1e-7 * (1.0 + lowest)
+    assert nodes.masses[missed & complete].sum() < 1e-3 * nodes.masses.sum()
+    assert channel.doubt < 1e-3 * nodes.masses.sum()
+
+
+def test_residuals_are_all_roots():
+    """Linear: every root of the derived polynomial is a critical point, the degree is one, the lowest is the prox."""
+    module = module_of("linear", "spiked", 2)
+    order = np.array([0.19, 1.64, 2.3, 0.44, 0.51, 0.43])
+    with np.errstate(all="ignore"):
+        _, nodes, land, _ = folded(module, order, setting_of(module), 1, 5)
+        found = module.critical_next(land, nodes.chi)
+        chi, _, _ = module.global_prox(land.fields.w_chi, land.fields, land.responses, land.setting)
+        lowest = module.objective(chi, land.fields, land.responses, land.setting)
+    assert (found.degree == 1.0).all()
+    best = np.where(found.there, found.values, np.inf).min(axis=0)
+    np.testing.assert_allclose(best, lowest, rtol=1e-7)
+    at = land.at(np.array([0]))
+    root = optimize.root(lambda x: at.slope(x[:, None])[:, 0], nodes.chi[:, 0] + 1e-3)
+    assert np.abs(found.points[found.there[:, 0], :, 0] - root.x).max(axis=1).min() < 1e-6
+
+
+def test_responses_of_global_minimisers():
+    """Squared responses in prox coordinates against a global prox at nodes in w, where these are not too singular."""
+    module = module_of("softmax", "spiked", 3)
+    setting = setting_of(module)
+    with np.errstate(all="ignore"):
+        channel, *_ = folded(module, ORDER_3, setting, 3, 7)
+        found = channel.response(ORDER_3)
+        sets = [module.ProxChannel(module.sobol(module.node_dimensions(setting), 11, s), setting) for s in range(8)]
+        for s in sets:
+            s.averages(ORDER_3, search=True)
+        other = [s.response(ORDER_3) for s in sets]
+    squares, traces = np.array([r.squares for r in other]), np.array([r.trace for r in other])
+    error = np.hypot(squares.std(axis=0, ddof=1) / np.sqrt(8), found.scatter)
+    assert (np.abs(squares.mean(axis=0) - found.squares) < SETS_APART * error).all()
+    assert abs(traces.mean() - found.trace) < SETS_APART * np.hypot(traces.std(ddof=1) / np.sqrt(8), found.noise)
+
+
+@pytest.mark.full
+def test_searched_folds_warn_of_missed_minima():
+    """Degree one is no proof that all critical points are there: the warning stays where jumps weigh."""
+    module = module_of("softmax", "spiked", 3)
+    found = module.solve(alpha=4.0, nu=2.0, noise=0.3, lambda_k=0.1, lambda_v=0.1, tol=3e-3)
+    assert found.method.startswith("prox-free, folds searched") and found.converged
+    assert any(w.startswith("jumps: the error does not cover global minima") for w in found.warnings)
+
+
+class FoldedPoint(NamedTuple):
+    activation: str
+    tokens: int
+    arguments: dict[str, float]
+
+
+def folded_points() -> list[FoldedPoint]:
+    """Three and four tokens, regularised so little that folds are felt."""
+    rng = np.random.default_rng(15)
+    low, high = np.log([2.0, 0.5, 0.1, 0.15, 0.15]), np.log([8.0, 5.0, 0.8, 0.6, 0.6])
+    found = []
+    for i in range(20):
+        values = np.exp(rng.uniform(low, high))
+        name = ("softmax", "softmax", "softmax1", "softmax")[i % 4]
+        found.append(FoldedPoint(name, 3 + i % 2, dict(zip(NAMES, (float(f"{v:.3g}") for v in values), strict=True))))
+    return found
+
+
+class Brute(NamedTuple):
+    """The test risk to which a global prox on scrambled nodes leads from a solution, and a t bound."""
+
+    risk: float
+    error: float
+
+
+def brute_force(module: Any, point: FoldedPoint, found: Any, log2: int) -> Brute:
+    """One step of Newton's method from a solution, with a dense search for minima at every node."""
+    alpha, nu, noise, *penalties = (point.arguments[name] for name in NAMES)
+    setting = setting_of(module, nu, noise)
+    task = module._Request((setting,), module.Problem(alpha, *penalties), 1e-4)
+    order = np.array([found.order_parameters[name] for name in module.ORDER_NAMES])
+    with np.errstate(all="ignore"):
+        smooth = module.ProxFreeChannel.at_level(2, setting)
+        smooth.adapt(order)
+        near = module.linearised(smooth, module.evaluate(smooth, order, task.problem), task.problem)
+        sets = [module.ProxChannel(module.sobol(module.node_dimensions(setting), log2, s), setting) for s in range(8)]
+        values = [module._passed_on(s.averages(order, search=True), order, order, near, task) for s in sets]
+    return Brute(float(np.mean(values, axis=0)[0]), float(module._t_bound(values)[0]))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("index", range(20))
+def test_stated_errors_cover_where_folds_are_felt(index, log2=15):
+    """Against 8 x 2^15 scrambled Sobol nodes with a global prox."""
+    point = folded_points()[index]
+    module = module_of(point.activation, "spiked", point.tokens)
+    found = module.solve(**point.arguments, tol=3e-4)
+    assert found.converged
+    reference = brute_force(module, point, found, log2)
+    assert abs(found.test_risk - reference.risk) <= found.error + reference.error
