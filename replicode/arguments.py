@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from replicode.theory.errors import InputError
-from replicode.theory.limits import LEAST, MOST, MOST_NOISE, MOST_NU, real_number, whole_number
+from replicode.theory.limits import LEAST, MOST, MOST_NOISE, MOST_NU, parameter_value, real_number, whole_number
 
 DOUBLE_DIGITS = 12
 FLOAT_DIGITS = 15
@@ -86,5 +86,4 @@ def check_parameters(names: Sequence[str], values: Mapping[str, float]) -> None:
         named = " and ".join(map(repr, missing))
         raise InputError("param", None, f"a value for {named}, as in --param {missing[0]}=0.5: there is no default")
     for name in names:
-        if not abs(values[name]) <= MOST:
-            raise InputError(f"param {name}", values[name], f"a number from {-MOST:g} to {MOST:g}")
+        parameter_value(name, values[name])

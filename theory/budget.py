@@ -138,7 +138,7 @@ def budget(
         _limit("REPLICODE_MEGABYTES", MEGABYTES) if megabytes is None else megabytes,
     )
     outer: _Watch | None = getattr(_watches, "watch", None)
-    watch = outer or _Watch()
+    watch, hook = outer or _Watch(), sys.getprofile()
     limit = watch.open(*allowed)
     _watches.watch = watch
     try:
@@ -147,6 +147,8 @@ def budget(
         finally:
             _watches.watch = outer
             watch.close(limit)
+            if sys.getprofile() is not hook:  # a stop fell into the clean-up of one that was set inside
+                sys.setprofile(hook)
     except _Stop as stop:
         if any(other.spent for other in watch.limits):
             raise

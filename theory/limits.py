@@ -39,4 +39,13 @@ def given_parameters(parameters: Mapping[str, float] | None, more: Mapping[str, 
     given = dict(parameters or {})
     if twice := sorted(set(given) & set(more)):
         raise InputError("param", ", ".join(twice), "each parameter given once, in `parameters` or as a keyword")
-    return {name: real_number(f"param {name}", value) for name, value in {**given, **more}.items()}
+    return {name: parameter_value(name, value) for name, value in {**given, **more}.items()}
+
+
+def parameter_value(name: str, value: object) -> float:
+    """The value of one parameter of an activation, finite."""
+    allowed = f"a number from {-MOST:g} to {MOST:g}"
+    number = real_number(f"param {name}", value, allowed)
+    if not abs(number) <= MOST:
+        raise InputError(f"param {name}", value, allowed)
+    return number

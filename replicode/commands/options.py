@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -68,22 +68,35 @@ def named(option: str, text: str, allowed: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+T = TypeVar("T")
+
+
 def _parameters(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
-    values: dict[str, float] = {}
-    for text in texts:
-        name, _sign, value = text.partition("=")
-        try:
-            value_of, name = float(value), name.strip()
-        except ValueError:
-            raise InputError("param", text, "NAME=NUMBER, as in c=0.5") from None
-        if name in values:
-            raise InputError("param", text, f"one value of {name}: {values[name]:g} was given already")
-        values[name] = value_of
-    return values
+    return _once(texts, _parameter)
+
+
+def _parameter(text: str) -> tuple[str, float]:
+    name, _sign, value = text.partition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        raise InputError("param", text, "NAME=NUMBER, as in c=0.5") from None
 
 
 def _param_ranges(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    return dict(named("param", text, "NAME=NUMBER or NAME=LO:HI") for text in texts)
+    return _once(texts, lambda text: named("param", text, "NAME=NUMBER or NAME=LO:HI"))
+
+
+def _once(texts: tuple[str, ...], read: Callable[[str], tuple[str, T]]) -> dict[str, T]:
+    """The values by name; a second one of the same name is refused."""
+    values: dict[str, T] = {}
+    written: dict[str, str] = {}
+    for text in texts:
+        name, value = read(text)
+        if name in values:
+            raise InputError("param", text, f"one value of {name}: {written[name]} was given already")
+        values[name], written[name] = value, text.partition("=")[2].strip()
+    return values
 
 
 def _converted(read: Callable[[str, str], Any], flag: str, name: str, metavar: str, more: dict[str, Any]) -> Option:

@@ -36,6 +36,17 @@ def refused_after(work, **limits: float) -> tuple[str, float]:
     return str(refusal.value), time.thread_time() - started
 
 
+def test_a_stop_leaves_no_hook_behind():
+    """It may come just before a hook that was set inside is taken away."""
+
+    def work() -> None:
+        sys.setprofile(lambda *_: None)
+        spin()
+
+    refused_after(work, seconds=SECONDS)
+    assert sys.getprofile() is None
+
+
 def watchers_end() -> None:
     for watcher in threading.enumerate():
         if watcher.name == "replicode budget":

@@ -183,8 +183,16 @@ def test_a_parameter_may_be_named_like_an_argument(tmp_path, verb, name):
 
 
 def test_a_parameter_given_twice_is_told():
-    found = run("solve", "erf", *POINT, "--param", "c=1", "--param", "c=2")
-    assert found.exit_code == 2 and "param: got 'c=2', allowed is one value of c: 1 was given already" in found.stderr
+    for verb in ("solve", "curve"):
+        found = run(verb, "erf", *POINT, "--param", "c=1", "--param", "c=2")
+        assert found.exit_code == 2
+        assert "param: got 'c=2', allowed is one value of c: 1 was given already" in found.stderr
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e13"])
+def test_a_parameter_that_is_not_finite_is_told(value):
+    found = run("check", "1 + erf(c + x)", "--param", f"c={value}")
+    assert found.exit_code == 2 and found.stderr.startswith("error: param c: got ")
 
 
 @pytest.mark.parametrize("tokens", ["1:0.2,2:0.8", "3", None])
