@@ -24,6 +24,7 @@ def test_a_tolerance_is_met(activation, tokens, name):
         assert np.abs(found - exact).max() <= tol
 
 
+@pytest.mark.full
 def test_what_is_not_met_is_said():
     """Where folds weigh nothing smaller than them is known; without a tolerance nothing is said, nor changed."""
     module = module_of("softmax", "spiked", 3)

@@ -41,7 +41,7 @@ def holds(point):
     assert reference[0] <= trivial + reference[1]
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(points(("softmax", "linear"), ("1", "2", "1:0.3,2:0.7")))
 def test_bayes_is_below_every_activation(point):
     holds(point)

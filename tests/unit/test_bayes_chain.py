@@ -8,7 +8,12 @@ from replicode.theory.derive.bayes import derive_bayes
 
 
 @pytest.mark.parametrize(
-    "task, steps", [("spiked", 9), ("max", 8), pytest.param("x**2/4 + x/3", 9, marks=pytest.mark.full)]
+    "task, steps",
+    [
+        ("spiked", 9),
+        pytest.param("max", 8, marks=pytest.mark.full),
+        pytest.param("x**2/4 + x/3", 9, marks=pytest.mark.full),
+    ],
 )
 def test_every_step_by_numbers(task, steps):
     found = derivation(derive_bayes(task, 2))

@@ -33,7 +33,7 @@ def test_fewer_digits_than_three_are_told(tanh, monkeypatch):
     assert "of three digits" in tanh.solve(**POINT, tol=None).warnings[0]
 
 
-@pytest.mark.parametrize("tol", [1e-8, None])
+@pytest.mark.parametrize("tol", [pytest.param(1e-8, marks=pytest.mark.full), None])
 def test_every_solve_ends(monkeypatch, tol):
     """relu without penalties, whose iterations are long: the work done is a few times what is allowed at most."""
     module = generate(system_of("relu(x)", 3)).load()
