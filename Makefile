@@ -48,9 +48,9 @@ bench: .venv/.test
 
 # Attention trained at the paper's size, two processes of one thread each; what is done is kept in paper/.
 paper-table: .venv/.plot
-	$(BIN)/python -m replicode.validation.paper paper --part 2/2 & \
-	$(BIN)/python -m replicode.validation.paper paper --part 1/2 && wait $$!
-	$(BIN)/python -m replicode.validation.paper paper
+	$(BIN)/python -m replicode.validation.studies.paper paper --part 2/2 & \
+	$(BIN)/python -m replicode.validation.studies.paper paper --part 1/2 && wait $$!
+	$(BIN)/python -m replicode.validation.studies.paper paper
 
 # The table and the figure of docs/embeddings.md, from a sentence model of the package index (80 MB).
 embeddings: .venv/.plot

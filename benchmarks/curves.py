@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 
-from replicode.problem import problem
-from replicode.ranges import Range
-from replicode.tracing import Tracer
+from replicode.branches.tracing import Tracer
+from replicode.inputs.problem import problem
+from replicode.inputs.ranges import Range
 
 TOL = 1e-8
 AXIS = Range("alpha", 2.0, 10.0, 100)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from replicode.codegen.native import FLAGS, compiler
+from replicode.codegen.compiled.native import FLAGS, compiler
 
 BLOCK = 16384
 

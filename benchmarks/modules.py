@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from replicode.codegen.compiled.fast import c_source, compiled
+from replicode.codegen.compiled.native import accelerated
 from replicode.codegen.compiler import generate
-from replicode.codegen.fast import c_source, compiled
 from replicode.codegen.loading import load_source
-from replicode.codegen.native import accelerated
 from replicode.theory.derive.saddle import derive
 
 POINT = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 2.0, "lambda_v": 0.5}

@@ -14,12 +14,12 @@ import numpy as np
 from benchmarks.timing import table
 from replicode.codegen.compiler import generate
 from replicode.theory.derive.saddle import derive
-from replicode.validation.discrepancy import Row, figure, scan
 from replicode.validation.experiment import streams
-from replicode.validation.measure import measure
 from replicode.validation.module import GeneratedAttention
-from replicode.validation.response import loss_curvatures, response
-from replicode.validation.training import Informed, Random, train
+from replicode.validation.statistics.measure import measure
+from replicode.validation.studies.discrepancy import Row, figure, scan
+from replicode.validation.training.response import loss_curvatures, response
+from replicode.validation.training.train import Informed, Random, train
 
 NOISE, TOLERATED = 0.3, 0.02
 NUS, LAMBDAS = (0.5, 1.0, 2.0, 4.0), (2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02)

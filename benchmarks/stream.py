@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.timing import table
 from replicode.modules import dynamics_module
-from replicode.validation.stream import Descent, Stream, _Stepper, start_vectors
+from replicode.validation.training.stream import Descent, Stream, _Stepper, start_vectors
 
 SIZES = ((1000, 16), (4000, 16))
 START = np.array([0.3, 0.8, 0.4, 0.9, 0.0, 0.0, 0.0])

@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.timing import table
 from replicode.modules import module_for
-from replicode.validation.attention import objective
-from replicode.validation.methods import Lbfgs, relative_gradient_norm
 from replicode.validation.module import GeneratedAttention
-from replicode.validation.training import train
+from replicode.validation.training.attention import objective
+from replicode.validation.training.methods import Lbfgs, relative_gradient_norm
+from replicode.validation.training.train import train
 
 SIZE = 1e4
 ALPHA, NU, NOISE, LAMBDAS = 4.0, 2.0, 0.3, (1.0, 1.0)

@@ -1,1 +1,8 @@
-"""How it is computed: typed IR, lowering, stable rewrites, quadrature, emitters, and the inlined run-time source."""
+"""How it is computed: a derived system becomes a standalone module.
+
+`compiler` has the stages, `ir` what is handed between them, `link` puts in the run-time parts that a module needs and
+`contract` reads what they declare. `rewrite` makes expressions stable, `lower` turns systems into IR, one file a level,
+`emit` prints it, `runtime` is the numerical source itself. `loading` loads a module, `compiled` runs its kernels in C,
+`precise` takes its solution to more digits, `interpret` needs no module at all. `threads` and `writing` serve all
+rooms.
+"""

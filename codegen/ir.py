@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import sympy as sp
 
-from replicode.theory.tokens import Definition, OuterProducts
+from replicode.theory.calculus.tokens import Definition, OuterProducts
 
 IR_VERSION = 2
 

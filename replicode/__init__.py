@@ -3,6 +3,12 @@
 import replicode as rc
 act = rc.activation("1 + erf(c + x)", c=0.5)
 sol = rc.solve(act, task="spiked", tokens=2, alpha=4, nu=2, noise=0.3)
+
+`cli` and `commands` are the command line, `verbs` its verbs in Python, `inputs` what they are given and `results` what
+they return (numbers with their errors by `uncertain`, types by name in `kinds`). `modules` derives, generates, caches
+(`cache`) and loads at every level (`levels`); `watching` tells how a solver gets on; `extras` imports what is optional.
+`branches` and `phases` follow solutions along parameters; `derivations`, `figures` and `reports` write down what was
+found; `sweeps` and `serve` run many points, and the explorer. Below stand the rooms `theory`, `codegen`, `validation`.
 """
 
 from __future__ import annotations

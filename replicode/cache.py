@@ -34,6 +34,7 @@ RUN_ON = ("sympy", "numpy", "scipy", "mpmath")
 ENTRIES = tuple(f"*-{'[0-9a-f]' * 64}.{kind}" for kind in ("json", "sqlite"))
 LOGS = "-wal", "-shm"  # what SQLite keeps beside a ledger whose process was killed
 PARTIAL = "entry-*.partial"
+FRONT_DOOR = "replicode", "replicode.verbs", "replicode.inputs", "replicode.branches"  # what answers a verb
 ABANDONED = 86400.0  # seconds after which a partial file has no writer any more
 
 

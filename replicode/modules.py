@@ -12,10 +12,10 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
-from replicode.arguments import BACKENDS, check_parameters, one_of
 from replicode.cache import cached
 from replicode.codegen.loading import call as called
-from replicode.content import Content, activation_content, model_content, task_content
+from replicode.inputs.arguments import BACKENDS, check_parameters, one_of
+from replicode.inputs.content import Content, activation_content, model_content, task_content
 from replicode.kinds import ActivationLike, Model, Task
 from replicode.levels import derived
 from replicode.theory.lengths import Lengths, Tokens, lengths
@@ -118,10 +118,10 @@ def _compiled(
     act: ActivationLike | None, task: str | Task, tokens: Lengths, source: str, model: Model | None
 ) -> ModuleType:
     """The module with compiled loops, cached for this compiler and processor."""
-    from replicode.codegen.native import machine
+    from replicode.codegen.compiled.native import machine
 
     def build() -> dict[str, Any]:
-        from replicode.codegen.fast import c_source, compiled
+        from replicode.codegen.compiled.fast import c_source, compiled
         from replicode.theory.derive.saddle import derive
         from replicode.theory.language.activation import activation
 
@@ -141,7 +141,7 @@ def _loaded(source: str, name: str = "generated") -> ModuleType:
 
 @lru_cache(maxsize=32)
 def _accelerated(source: str, library: str) -> ModuleType:
-    from replicode.codegen.native import accelerated
+    from replicode.codegen.compiled.native import accelerated
 
     module: ModuleType = accelerated(_loaded(source, "fast"), base64.b64decode(library))
     return module

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 from replicode import __version__
-from replicode.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
+from replicode.inputs.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
 from replicode.uncertain import with_error, written
 
 _LAST = ("warnings", "asked", "version")
@@ -190,7 +190,7 @@ class Solution(Result):
                 del found[name]
         if digits <= most:
             return found
-        from replicode.precise import as_texts
+        from replicode.verbs.precise import as_texts
 
         return as_texts(found, digits)
 

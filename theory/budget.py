@@ -1,10 +1,10 @@
 """Limits of processor time and memory around symbolic work.
 
 SymPy may take time and memory exponential in the length of a text. What is known beforehand is not tried
-(`expansion.py`); for all else a thread watches the clock of the thread that works and the memory of the process, and
-raises in the worker when one of them is spent. Unlike an alarm this works in every thread; unlike a child process it
-costs no start, nothing has to travel back, and it is safe beside other threads. As with Ctrl-C a call into C ends
-first; the language bounds numbers, so that none takes long.
+(`calculus/expansion.py`); for all else a thread watches the clock of the thread that works and the memory of the
+process, and raises in the worker when one of them is spent. Unlike an alarm this works in every thread; unlike a child
+process it costs no start, nothing has to travel back, and it is safe beside other threads. As with Ctrl-C a call into C
+ends first; the language bounds numbers, so that none takes long.
 
 The limits are 60 s and 2000 MB, or REPLICODE_SECONDS and REPLICODE_MEGABYTES.
 """

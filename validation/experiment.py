@@ -15,15 +15,15 @@ from replicode.theory.errors import InputError
 from replicode.theory.language.task import Task
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import DEFAULT_MODEL, Model
-from replicode.validation.attention import TokenMap
-from replicode.validation.controls import CONTROLS, Controls
+from replicode.validation.data.sampling import Array, Sampler
+from replicode.validation.data.scores import Scores, scores_of
+from replicode.validation.data.spectrum import Coordinates
 from replicode.validation.ledger import Ledger, LedgerError
-from replicode.validation.measure import QUANTITIES, Risk, measure
-from replicode.validation.sampling import Array, Sampler
-from replicode.validation.scores import Scores, scores_of
-from replicode.validation.spectrum import Coordinates
-from replicode.validation.statistics import FALSE_ALARM, SHIFT, Comparison, QuantityTest, compare, holm
-from replicode.validation.training import Start, train
+from replicode.validation.statistics.comparison import FALSE_ALARM, SHIFT, Comparison, QuantityTest, compare, holm
+from replicode.validation.statistics.controls import CONTROLS, Controls
+from replicode.validation.statistics.measure import QUANTITIES, Risk, measure
+from replicode.validation.training.attention import TokenMap
+from replicode.validation.training.train import Start, train
 
 Progress = Callable[[int, int, str], None]
 

@@ -183,10 +183,17 @@ def _older(text: str) -> dict[str, Any]:
     return found
 
 
-def training_source() -> str:
-    """Hash of the source that draws data and trains: what is kept of one program is not another's."""
+def source_hash(*packages: str) -> str:
+    """Hash of the source of these packages, as files and not below: what is kept of one program is not another's."""
     digest = hashlib.sha256()
-    for path in sorted(files("replicode.validation").iterdir(), key=lambda p: p.name):
-        if path.name.endswith(".py"):
-            digest.update(path.name.encode() + path.read_bytes())
+    for package in packages:
+        for path in sorted(files(package).iterdir(), key=lambda p: p.name):
+            if path.name.endswith((".py", ".c")):
+                digest.update(f"{package} {path.name}".encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def training_source() -> str:
+    """Hash of the source that draws data and trains."""
+    rooms = ("data", "training", "statistics", "landscape", "studies", "amp")
+    return source_hash("replicode.validation", *(f"replicode.validation.{room}" for room in rooms))

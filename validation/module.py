@@ -11,11 +11,11 @@ import numpy as np
 from replicode.theory.language.task import task
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import DEFAULT_MODEL, Model
+from replicode.validation.data.sampling import Array
+from replicode.validation.data.spectrum import Coordinates
 from replicode.validation.experiment import Ensemble
-from replicode.validation.measure import Overlaps
-from replicode.validation.sampling import Array
-from replicode.validation.spectrum import Coordinates
-from replicode.validation.training import Informed, Random, Start
+from replicode.validation.statistics.measure import Overlaps
+from replicode.validation.training.train import Informed, Random, Start
 
 
 @dataclass(frozen=True)

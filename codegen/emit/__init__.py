@@ -1,1 +1,1 @@
-"""Emitters: each prints a ModuleIR in one language, and derives nothing."""
+"""Emitters: `numpy`, `c` and `mpmath` print a ModuleIR and derive nothing; `printer` spells expressions in NumPy."""

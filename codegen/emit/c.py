@@ -13,13 +13,13 @@ from importlib.resources import files
 import sympy as sp
 from sympy.printing.precedence import PRECEDENCE
 
+from replicode.codegen.emit.printer import NumpyPrinter, identifier
 from replicode.codegen.ir import Kernel, LengthIR, ModuleIR, Moment, Output, StraightLine
 from replicode.codegen.lower.kernels import FACTORED, parameter_symbol
-from replicode.codegen.printer import NumpyPrinter, identifier
-from replicode.codegen.unrolled import UNROLLED_TOKENS, row_symbol, unrolled
+from replicode.codegen.rewrite.unrolled import UNROLLED_TOKENS, row_symbol, unrolled
+from replicode.theory.calculus.tokens import Definition, OuterProducts
 from replicode.theory.errors import InputError
 from replicode.theory.language.functions import BY_NODE
-from replicode.theory.tokens import Definition, OuterProducts
 
 EXPANSION = "expansion"
 KERNELS = ("loss", "gradient", "hessian", EXPANSION, "curvatures")

@@ -16,6 +16,7 @@ from itertools import pairwise
 import sympy as sp
 
 from replicode.codegen.contract import declared, declared_type
+from replicode.codegen.emit.printer import numpy_source
 from replicode.codegen.ir import (
     Assignment,
     Entries,
@@ -38,10 +39,9 @@ from replicode.codegen.ir import (
 )
 from replicode.codegen.link import CHOICES, Definition, Linked, defined, linked, part
 from replicode.codegen.lower.kernels import FACTORED, parameter_symbol
-from replicode.codegen.printer import numpy_source
-from replicode.codegen.unrolled import UNROLLED_TOKENS, flattened, row_symbol, unrolled
-from replicode.theory.tokens import Definition as Statement
-from replicode.theory.tokens import OuterProducts
+from replicode.codegen.rewrite.unrolled import UNROLLED_TOKENS, flattened, row_symbol, unrolled
+from replicode.theory.calculus.tokens import Definition as Statement
+from replicode.theory.calculus.tokens import OuterProducts
 
 WIDTH = 120
 EXPANSION = "expansion"

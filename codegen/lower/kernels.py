@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import sympy as sp
 
 from replicode.codegen.ir import Kernel, Output, rebuilt
-from replicode.codegen.stable import StableForm, fused, stabilised
+from replicode.codegen.rewrite.stable import StableForm, fused, stabilised
+from replicode.theory.calculus.tokens import Definition, StagedDerivatives, staged_derivatives
 from replicode.theory.derive.channel import GAIN, U
 from replicode.theory.derive.saddle import SaddleSystem, loss_derivatives
 from replicode.theory.errors import InputError
@@ -20,7 +21,6 @@ from replicode.theory.language.activation import Activation, TokenForm
 from replicode.theory.language.nodes import L, W, X
 from replicode.theory.model import Y
 from replicode.theory.properties.kinks import piecewise
-from replicode.theory.tokens import Definition, StagedDerivatives, staged_derivatives
 
 MANY_TOKENS = 16  # from which on outer products were measured to be cheaper than whole matrices
 FACTORED = {"hessian": "hessian_factors", "curvatures": "curvature_factors"}

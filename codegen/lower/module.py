@@ -9,8 +9,8 @@ from replicode.codegen.ir import LengthIR, Level, ModuleIR, Provenance
 from replicode.codegen.lower import equations
 from replicode.codegen.lower.kernels import lower
 from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
-from replicode.codegen.pair import expansion_program
-from replicode.codegen.unrolled import UNROLLED_TOKENS
+from replicode.codegen.rewrite.pair import expansion_program
+from replicode.codegen.rewrite.unrolled import UNROLLED_TOKENS
 from replicode.theory.derive.curvature import derivable, derive_curvature
 from replicode.theory.derive.label import LabelLaw
 from replicode.theory.derive.location import Location

@@ -37,7 +37,7 @@ def command(alpha: str, output: str | None, **arguments: Any) -> None:
 
 def _followed(ends: tuple[float, float], arguments: dict[str, Any]) -> dict[str, Any] | None:
     """The spinodals and transitions of the branch followed through its folds; without noise it has no end."""
-    from replicode.bayes_follow import bayes_branch
+    from replicode.branches.bayes_follow import bayes_branch
 
     if not arguments.get("noise"):
         return None
@@ -51,7 +51,7 @@ def _followed(ends: tuple[float, float], arguments: dict[str, Any]) -> dict[str,
 
 def _over_range(ends: tuple[float, float], output: str | None, arguments: dict[str, Any]) -> None:
     """Branches on a grid of the range, the thresholds in it, and a figure of both when asked for."""
-    from replicode.bayes_phase import bayes_branches, shown_alphas, thresholds
+    from replicode.branches.bayes_phase import bayes_branches, shown_alphas, thresholds
     from replicode.figures.branches import figure
     from replicode.figures.drawing import checked_picture
 

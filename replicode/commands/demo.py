@@ -14,7 +14,7 @@ from replicode.commands.verb import Verb, finish, say
 @options.folder("demo", "the results")
 def command(output: str) -> None:
     """Derive, generate, solve and validate softmax and linear attention, with a figure."""
-    from replicode.demo import run
+    from replicode.verbs.demo import run
 
     result = run(Path(output), say)
     finish(result, result["warnings"], shown={"folder": result["folder"], "figure": result["figure"]})

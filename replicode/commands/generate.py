@@ -39,10 +39,10 @@ def command(
     printed = is_standard_output(target)
     if printed and as_json():
         raise InputError("output", output, "a file: with --json standard output is for the JSON object")
-    from replicode.asked import asked
     from replicode.codegen.compiler import generate
-    from replicode.learned import learned, named
-    from replicode.spectrum import structured, token_spectrum
+    from replicode.inputs.asked import asked
+    from replicode.inputs.learned import learned, named
+    from replicode.inputs.spectrum import structured, token_spectrum
     from replicode.theory.derive.bayes import BayesSystem
     from replicode.theory.lengths import lengths
     from replicode.verbs.derive import derive

@@ -29,7 +29,7 @@ from replicode.commands.verb import Verb, finish, say
 @options.param
 def command(activation: str, nus: str, lambdas: str, quick: bool, output: str, **arguments: Any) -> None:
     """Where theory and training part: a map over (nu, lambda) with the edge of stability on top. Resumable."""
-    from replicode.study import run
+    from replicode.verbs.study import run
 
     grid = options.numbers("nu", nus), options.numbers("lambda", lambdas)
     result = run(activation, *grid, Path(output), quick, say, **arguments)

@@ -8,8 +8,8 @@ from itertools import count
 import sympy as sp
 
 from replicode.theory.language.nodes import TokenSum
-from replicode.theory.notation import latex
-from replicode.theory.typeset import width
+from replicode.theory.typeset.notation import latex
+from replicode.theory.typeset.printers import width
 
 ROW = 80
 

@@ -18,14 +18,14 @@ import sympy as sp
 from replicode.derivations.fitting import ROW, Equation, fitted
 from replicode.derivations.short import abbreviated
 from replicode.derivations.statement import Line, Math, statement
-from replicode.theory.arranged import arranged
 from replicode.theory.language.nodes import TokenSum
-from replicode.theory.notation import latex, latex_rows, meaning, plain, spoken, tex
-from replicode.theory.typeset import at_token, width
+from replicode.theory.typeset.arranged import arranged
+from replicode.theory.typeset.notation import latex, latex_rows, meaning, plain, spoken, tex
+from replicode.theory.typeset.printers import at_token, width
 
 if TYPE_CHECKING:
-    from replicode.present import Derivation
-    from replicode.theory.tokens import Definition
+    from replicode.derivations.present import Derivation
+    from replicode.theory.calculus.tokens import Definition
 
 _FORM = "_derivative_form"
 _EQUATION = 150

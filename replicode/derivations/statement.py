@@ -13,10 +13,10 @@ import sympy as sp
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.nodes import TokenSum, X
 from replicode.theory.model import LABEL_NOISE, LAMBDA, NOISE, THETA, Model
-from replicode.theory.notation import latex, plain
+from replicode.theory.typeset.notation import latex, plain
 
 if TYPE_CHECKING:
-    from replicode.present import Derivation
+    from replicode.derivations.present import Derivation
 
 
 @dataclass(frozen=True)

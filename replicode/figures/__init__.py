@@ -1,7 +1,9 @@
 """The paper's figures, recomputed: `figure(name, folder)` leaves SVG, PDF and the data as CSV.
 
 A figure is a module with `compute`, which returns rows that carry their errors, and `draw`. Points are cached one by
-one, so that an interrupted run takes up where it stopped.
+one, so that an interrupted run takes up where it stopped. `population` and `finite_sample` (with its `points`) are the
+paper's; `curves`, `branches`, `phase`, `dynamics` and `landscape` draw what the verbs find, with the data `beside` it.
+`drawing` and `table` are shared.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from replicode.codegen.writing import write_picture
 from replicode.figures.drawing import pyplot, style
 
 if TYPE_CHECKING:
-    from replicode.bayes_phase import BayesBranches, Thresholds
+    from replicode.branches.bayes_phase import BayesBranches, Thresholds
 
 GOOD, POOR, ONE = "informed", "uninformed", "one"
 LOOKS = {

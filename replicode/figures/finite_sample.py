@@ -12,7 +12,7 @@ from replicode.figures.drawing import BAYES_COLOUR, LINEAR, SOFTMAX, Curve, sign
 from replicode.figures.points import Place, Ridge, bayes_point, optimal_point, theory_point, trained_point
 from replicode.figures.table import Rows, Say
 from replicode.validation.experiment import MOST_FAILURES
-from replicode.validation.statistics import FALSE_ALARM, Comparison, compare_grid
+from replicode.validation.statistics.comparison import FALSE_ALARM, Comparison, compare_grid
 
 CURVES = (SOFTMAX, LINEAR)
 TOKENS, NOISE = 3, 0.3

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replicode.cache import once
-from replicode.content import Content, activation_content, task_content
+from replicode.inputs.content import Content, activation_content, task_content
 from replicode.modules import call, module_for
+from replicode.validation.data.sampling import Array
 from replicode.validation.experiment import run
 from replicode.validation.ledger import training_source
 from replicode.validation.module import GeneratedAttention
-from replicode.validation.sampling import Array
-from replicode.validation.statistics import extrapolate
+from replicode.validation.statistics.comparison import extrapolate
 
 RESOLUTION = 0.02  # of the best lambdas, in logarithms: the risk is flat there, and its error far larger
 
@@ -113,7 +113,7 @@ def optimal_point(place: Place, start: Ridge, tolerance: float) -> dict[str, Any
     """The theory at the lambdas of the least test risk, searched for from a pair nearby."""
 
     def build() -> dict[str, Any]:
-        from replicode.problem import problem
+        from replicode.inputs.problem import problem
         from replicode.verbs.optimal import best
 
         physics = {"alpha": place.alpha, "nu": place.nu, "noise": place.noise, **start._asdict()}

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from replicode.cache import once
-from replicode.content import activation_content, task_content
 from replicode.figures.drawing import ERF, LINEAR, SOFTMAX, SOFTPLUS, tokens_label
 from replicode.figures.table import Rows, Say
+from replicode.inputs.content import activation_content, task_content
 from replicode.verbs.population import population
 
 CURVES = (SOFTMAX, SOFTPLUS, ERF, LINEAR)

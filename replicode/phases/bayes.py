@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from replicode.bayes_follow import FINENESS, Evolution
+from replicode.branches.bayes_follow import FINENESS, Evolution
 from replicode.cache import once
 from replicode.codegen.runtime.bayes_solver import equilibrium, is_hard
 from replicode.codegen.threads import one_thread

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from replicode.arclength import MOST_NEWTON, Steps, follow
+from replicode.branches.arclength import MOST_NEWTON, Steps, follow
 from replicode.phases.contour import Contour, contour, root
 from replicode.phases.plane import INFORMED, ONE, UNINFORMED, Array, Level, Linear, Look, inside
 from replicode.phases.sampling import edges

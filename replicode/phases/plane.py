@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from replicode.ranges import Range
+from replicode.inputs.ranges import Range
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ONE, INFORMED, UNINFORMED, NONE = "one", "informed", "uninformed", "none"

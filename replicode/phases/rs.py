@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from replicode.branches.further import free, order_of, search
+from replicode.branches.stable_side import margin
 from replicode.cache import once
-from replicode.content import activation_content, model_content, task_content
-from replicode.further import free, order_of, search
+from replicode.inputs.content import activation_content, model_content, task_content
+from replicode.inputs.problem import Problem
 from replicode.modules import call
 from replicode.phases.plane import INFORMED, NONE, ONE, UNINFORMED, Array, Linear, Look, Plane
-from replicode.problem import Problem
-from replicode.stable_side import margin
 from replicode.theory.errors import Refusal
 
 TOLERANCE = 1e-5

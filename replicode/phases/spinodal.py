@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replicode.arclength import Branch, Point, Steps, follow
+from replicode.branches.arclength import Branch, Point, Steps, follow
 from replicode.phases.plane import Array, Level, Linear, inside
 
 DIFFERENCE = 1e-4

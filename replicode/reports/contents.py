@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from replicode.inputs.ranges import Range, read_range
 from replicode.modules import module_for, module_source
-from replicode.ranges import Range, read_range
 from replicode.reports.kept import kept_check, kept_equations, kept_population
 from replicode.reports.mathematics import Equation
 from replicode.reports.settled import Settled, middle, settled

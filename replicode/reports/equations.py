@@ -47,9 +47,9 @@ def _stability(system: SaddleSystem) -> list[Equation]:
 
 def _prox(system: SaddleSystem) -> list[Equation]:
     """The field whose prox is the score x, common parts named."""
+    from replicode.derivations.present import W_CHI, inverse_map
     from replicode.derivations.short import abbreviated
-    from replicode.present import W_CHI, inverse_map
-    from replicode.theory.notation import latex
+    from replicode.theory.typeset.notation import latex
 
     if not system.model.has_scores:
         return []

@@ -5,32 +5,25 @@ Curves, derivations and modules are kept by their own verbs.
 
 from __future__ import annotations
 
-import hashlib
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from replicode.cache import cached
-from replicode.content import activation_content, activation_text, task_content
+from replicode.cache import FRONT_DOOR, cached
+from replicode.inputs.content import activation_content, activation_text, task_content
 from replicode.reports.mathematics import Equation
 from replicode.results import plain
 from replicode.theory.lengths import Tokens, lengths
+from replicode.validation.ledger import source_hash
 
 if TYPE_CHECKING:
     from replicode.theory.language.activation import ActivationLike
     from replicode.theory.language.task import Task
 
-_ROOT = Path(__file__).parents[1]
-
 
 @lru_cache(maxsize=1)
 def source() -> str:
     """Hash of the source that the kept work rests on beside theory and codegen."""
-    digest = hashlib.sha256()
-    folders = (_ROOT, _ROOT / "verbs", _ROOT / "reports", _ROOT / "validation" / "properties")
-    for path in sorted(p for folder in folders for p in folder.glob("*.py")):
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()
+    return source_hash(*FRONT_DOOR, "replicode.derivations", "replicode.reports", "replicode.validation.properties")
 
 
 def kept_population(act: ActivationLike, task: str | Task, tokens: Tokens, nu: float, noise: float) -> dict[str, Any]:

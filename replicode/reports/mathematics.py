@@ -73,7 +73,7 @@ def named_equations(equations: Mapping[str, Any]) -> list[Equation]:
 
 def left_side(name: str) -> str:
     """The left side of a named equation, in LaTeX."""
-    from replicode.theory.notation import meaning, tex
+    from replicode.theory.typeset.notation import meaning, tex
 
     return tex(name) if meaning(name) else rf"\text{{{name.replace('_', ' ')}}}"
 
@@ -84,8 +84,8 @@ def inline(latex: str, text: str) -> str:
 
 
 def _rows(right: Any) -> Iterable[str]:
-    from replicode.theory.arranged import arranged, ordered_terms
-    from replicode.theory.notation import latex
+    from replicode.theory.typeset.arranged import arranged, ordered_terms
+    from replicode.theory.typeset.notation import latex
 
     right = arranged(right)
     whole = latex(right)

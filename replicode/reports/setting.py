@@ -64,7 +64,7 @@ def _m(latex: str, text: str) -> str:
 
 def symbols(equations: Iterable[Equation], parameters: Sequence[str]) -> list[tuple[str, str]]:
     """Every name in the equations that the notation explains, typeset, with its meaning."""
-    from replicode.theory.notation import meaning, tex
+    from replicode.theory.typeset.notation import meaning, tex
 
     names = dict.fromkeys(n for e in equations for n in _NAME.findall(e.text))
     told = {n: "parameter of the activation" if n in parameters else meaning(n) for n in names}

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from replicode.content import activation_text
-from replicode.ranges import Range, read_range
+from replicode.inputs.content import activation_text
+from replicode.inputs.ranges import Range, read_range
 from replicode.reports.kept import kept_population
 from replicode.theory.errors import InputError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from replicode.ranges import Range, read_range
+from replicode.inputs.ranges import Range, read_range
 from replicode.theory.errors import InputError
 
 KINDS = ("explore", "module", "latex", "csv", "report")

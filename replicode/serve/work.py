@@ -133,14 +133,14 @@ def _settled(arguments: Mapping[str, Any]) -> Any:
 
 def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `curve`, of the parameters those that are ranges: the others are in the activations."""
-    from replicode.ranges import Range, read_range
+    from replicode.inputs.ranges import Range, read_range
 
     ranges = {n: v for n, v in arguments["parameters"].items() if isinstance(read_range(n, v), Range)}
     return {n: v for n, v in arguments.items() if n not in OWN} | {"parameters": ranges}
 
 
 def _axis(arguments: Mapping[str, Any]) -> tuple[str, bool, dict[str, Any]]:
-    from replicode.ranges import Range, read_range
+    from replicode.inputs.ranges import Range, read_range
 
     options = _options(arguments)
     given = {**options, **options["parameters"]}

@@ -16,8 +16,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from replicode.arguments import BACKENDS, INITS, check_digits, check_parameters, not_negative, one_of, positive
-from replicode.spectrum import token_spectrum
+from replicode.inputs.arguments import BACKENDS, INITS, check_digits, check_parameters, not_negative, one_of, positive
+from replicode.inputs.spectrum import token_spectrum
 from replicode.sweeps.point import VERBS, Point, plain_tokens, taken, verb_of
 from replicode.theory.errors import InputError, LanguageError
 from replicode.theory.limits import real_number, whole_number

@@ -16,13 +16,13 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from replicode.arguments import DOUBLE_DIGITS, MOST_DIGITS
-from replicode.cache import cache_key, program_digest
-from replicode.content import activation_content, task_content
+from replicode.cache import FRONT_DOOR, cache_key, program_digest
+from replicode.inputs.arguments import DOUBLE_DIGITS, MOST_DIGITS
+from replicode.inputs.content import activation_content, task_content
 from replicode.results import Result
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
-from replicode.validation.ledger import training_source
+from replicode.validation.ledger import source_hash, training_source
 
 NOT_SWEPT = ("act", "model", "progress", "parameters", "more")
 NAMES = ("activation", "task", "tokens", "init", "backend")  # text that names no file
@@ -141,11 +141,8 @@ def _file_content(value: Any) -> str:
 @lru_cache
 def program(verb: str) -> str:
     """Hash of the source that answers a verb and of what it runs on: its rows are not those of another program."""
-    digest = hashlib.sha256(f"{program_digest()} {VERBS[verb].source()}".encode())
-    root = Path(__file__).parents[1]
-    for path in sorted((*root.glob("*.py"), *(root / "verbs").glob("*.py"))):
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()
+    parts = (program_digest(), VERBS[verb].source(), source_hash(*FRONT_DOOR))
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 def _short(value: Any) -> str:

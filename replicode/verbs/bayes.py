@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from replicode.arguments import check_digits, not_negative, positive
-from replicode.asked import asked
 from replicode.codegen.threads import one_thread
+from replicode.inputs.arguments import check_digits, not_negative, positive
+from replicode.inputs.asked import asked
+from replicode.inputs.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.kinds import Model, Task
 from replicode.modules import bayes_module, call
 from replicode.results import Result
-from replicode.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.theory.lengths import Tokens, lengths
 
 

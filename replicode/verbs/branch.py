@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from replicode.arclength import Array, Branch, Steps, follow
+from replicode.branches.arclength import Array, Branch, Steps, follow
+from replicode.inputs.problem import PHYSICS, Problem, Start, problem
+from replicode.inputs.ranges import Range, read_range
 from replicode.modules import call
-from replicode.problem import PHYSICS, Problem, Start, problem
-from replicode.ranges import Range, read_range
 from replicode.results import Result
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Tokens

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from replicode.asked import asked
+from replicode.inputs.asked import asked
+from replicode.inputs.learned import LABELS, LOSS, learned, named
+from replicode.inputs.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.kinds import ActivationLike, Model, Task
-from replicode.learned import LABELS, LOSS, learned, named
 from replicode.results import CheckResult
-from replicode.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.theory.budget import budget
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters

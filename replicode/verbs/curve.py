@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from replicode.arguments import check_digits
-from replicode.content import activation_text
-from replicode.learned import LABELS, LOSS, signal
-from replicode.problem import PHYSICS, Learning, problem
-from replicode.ranges import ALLOWED, Range, read_range
+from replicode.branches.tracing import Traced, Tracer
+from replicode.inputs.arguments import check_digits
+from replicode.inputs.content import activation_text
+from replicode.inputs.learned import LABELS, LOSS, signal
+from replicode.inputs.problem import PHYSICS, Learning, problem
+from replicode.inputs.ranges import ALLOWED, Range, read_range
+from replicode.inputs.spectrum import SpectrumLike
 from replicode.results import Result
-from replicode.spectrum import SpectrumLike
 from replicode.theory.errors import InputError, ReplicodeError
 from replicode.theory.lengths import Tokens
-from replicode.tracing import Traced, Tracer
 from replicode.verbs.optimal import OVER
 from replicode.verbs.solve import bayes_reference, slow_bayes
 

@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from replicode import __version__
-from replicode.arguments import one_of
-from replicode.asked import asked
 from replicode.cache import cached
-from replicode.content import activation_content, model_content, task_content
+from replicode.inputs.arguments import one_of
+from replicode.inputs.asked import asked
+from replicode.inputs.content import activation_content, model_content, task_content
+from replicode.inputs.learned import LABELS, LOSS, learned
+from replicode.inputs.learned import named as texts
+from replicode.inputs.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.kinds import ActivationLike, Model, SaddleSystem, System, Task
-from replicode.learned import LABELS, LOSS, learned
-from replicode.learned import named as texts
 from replicode.levels import GENERATED, LEVELS, derived, named
-from replicode.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.theory.budget import budget
 from replicode.theory.errors import Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
-    from replicode.present import Derivation
+    from replicode.derivations.present import Derivation
     from replicode.theory.derive.stability import StabilitySystem
 
 
@@ -102,7 +102,7 @@ def derivation_of(
     of = None if level == "bayes" else named(act)
 
     def build() -> dict[str, Any]:
-        from replicode.present import as_json, derivation
+        from replicode.derivations.present import as_json, derivation
 
         found = derivation(_system(level, of, task, law, model, given))
         made_for = f"derivation of {found.subject}, task {found.task_name}, level {level}"
@@ -119,7 +119,7 @@ def derivation_of(
 
 def _pages(found: Derivation, steps: bool) -> dict[str, str]:
     """The derivation in every format, without the chain or with it."""
-    from replicode.present import as_latex, as_latex_fragment, as_markdown, as_text
+    from replicode.derivations.present import as_latex, as_latex_fragment, as_markdown, as_text
 
     pages = {"text": as_text, "markdown": as_markdown, "latex": as_latex, "fragment": as_latex_fragment}
     return {name: write(found, steps) for name, write in pages.items()}

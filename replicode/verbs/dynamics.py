@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from replicode.arguments import check_digits, not_negative, positive
-from replicode.asked import asked
 from replicode.codegen.threads import one_thread
-from replicode.learned import LABELS, LOSS, learned, named
+from replicode.inputs.arguments import check_digits, not_negative, positive
+from replicode.inputs.asked import asked
+from replicode.inputs.learned import LABELS, LOSS, learned, named
 from replicode.modules import call, dynamics_module
 from replicode.results import Result
 from replicode.theory.errors import InputError
@@ -230,7 +230,7 @@ def simulated(
     import numpy as np
 
     from replicode.theory.model import DEFAULT_MODEL
-    from replicode.validation.stream import OVERLAPS, Descent, Stream, descend
+    from replicode.validation.training.stream import OVERLAPS, Descent, Stream, descend
 
     stream = Stream.of(module, how["nu"], how["noise"], [own[p] for p in module.PARAMETERS], model or DEFAULT_MODEL)
     rate_v = how["rate"] if how["rate_v"] is None else how["rate_v"]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from replicode.arguments import INITS, check_digits, one_of, point
-from replicode.asked import asked
+from replicode.inputs.arguments import INITS, check_digits, one_of, point
+from replicode.inputs.asked import asked
+from replicode.inputs.spectrum import TokenSpectrum, structured, teacher_weights
 from replicode.kinds import ActivationLike, Task
 from replicode.modules import module_for
 from replicode.results import Result
-from replicode.spectrum import TokenSpectrum, structured, teacher_weights
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters, whole_number
@@ -89,10 +89,10 @@ def validate_embeddings(
     import numpy as np
 
     from replicode.theory.language.task import task as task_of
-    from replicode.validation import embeddings as study_of
+    from replicode.validation.data.pool import pool_of, read_pool
+    from replicode.validation.data.spectrum import Coordinates
     from replicode.validation.module import GeneratedAttention
-    from replicode.validation.pool import pool_of, read_pool
-    from replicode.validation.spectrum import Coordinates
+    from replicode.validation.studies import embeddings as study_of
 
     read = read_pool if isinstance(embeddings, str) or hasattr(embeddings, "__fspath__") else pool_of
     pool = read(embeddings, normalise)
@@ -152,7 +152,7 @@ def validate_embeddings(
 
 
 def _elliptical(study: Any, pool: Any) -> Any:
-    from replicode.validation.elliptical import EllipticalLaw
+    from replicode.validation.data.elliptical import EllipticalLaw
 
     at = study.attention
     return EllipticalLaw(at.module, at, at.model, study.tokens, at.nu, at.noise, pool.radii)
@@ -162,7 +162,7 @@ def _theory(
     solution: Any, study: Any, pool: Any, radial: str, data: TokenSpectrum, at: Mapping[str, float]
 ) -> tuple[dict[str, float], dict[str, float], tuple[str, ...]]:
     """All quantities with their errors, and warnings: of Gaussian tokens, or with the radii of the pool."""
-    from replicode.validation.measure import QUANTITIES
+    from replicode.validation.statistics.measure import QUANTITIES
 
     fields = solution._asdict() | dict(solution.order_parameters)
     theory = {q: float(fields[q]) for q in QUANTITIES}
@@ -174,7 +174,7 @@ def _theory(
         raise Refusal("radial empirical: the theory of Gaussian tokens, from which it starts, has no solution here")
     import numpy as np
 
-    from replicode.validation.elliptical import elliptical_theory
+    from replicode.validation.data.elliptical import elliptical_theory
 
     start = np.array([solution.order_parameters[n] for n in study.attention.module.ORDER_NAMES])
     problem = (at["alpha"], at["lambda_k"], at["lambda_v"])

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from replicode.arguments import point
-from replicode.asked import asked
 from replicode.cache import work_ledger
+from replicode.inputs.arguments import point
+from replicode.inputs.asked import asked
 from replicode.modules import call, module_for, step_module
 from replicode.results import LandscapeReport, Solution
 from replicode.theory.errors import Refusal
@@ -57,9 +57,9 @@ def landscape(
     import numpy as np
 
     from replicode.validation import landscape as room
-    from replicode.validation.cost import check_cost
     from replicode.validation.ledger import training_source
     from replicode.validation.module import GeneratedAttention
+    from replicode.validation.studies.cost import check_cost
 
     check_cost(law, at["alpha"], (dim,), seeds * starts)
     symmetric = solve(act, task=task, tokens=law, rsb=0, bayes=False, parameters=given, **at)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from replicode.arguments import check_digits
-from replicode.learned import LABELS, LOSS, signal
-from replicode.minimise import Array, Minimum, Trial, minimise
-from replicode.problem import Learning, Problem, Start, problem
+from replicode.branches.minimise import Array, Minimum, Trial, minimise
+from replicode.branches.stable_side import NEXT_TO_EDGE, constrained
+from replicode.inputs.arguments import check_digits
+from replicode.inputs.learned import LABELS, LOSS, signal
+from replicode.inputs.problem import Learning, Problem, Start, problem
+from replicode.inputs.spectrum import SpectrumLike
 from replicode.results import Solution
-from replicode.spectrum import SpectrumLike
-from replicode.stable_side import NEXT_TO_EDGE, constrained
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Tokens
 from replicode.verbs.solve import bayes_beside

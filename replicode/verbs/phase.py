@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from replicode.arguments import not_negative, one_of, positive
-from replicode.asked import asked
-from replicode.content import model_content, task_content
-from replicode.learned import LABELS, LOSS, learned
+from replicode.inputs.arguments import not_negative, one_of, positive
+from replicode.inputs.asked import asked
+from replicode.inputs.content import model_content, task_content
+from replicode.inputs.learned import LABELS, LOSS, learned
+from replicode.inputs.problem import PHYSICS, Learning, problem
+from replicode.inputs.ranges import ALLOWED, Range, read_range
+from replicode.inputs.spectrum import SpectrumLike
 from replicode.modules import bayes_module
 from replicode.phases.bayes import BayesOptimal
 from replicode.phases.lines import EDGE, Line, Lines
 from replicode.phases.plane import INFORMED, NONE, Level, Look, Plane
 from replicode.phases.rs import ReplicaSymmetric
 from replicode.phases.sampling import first_places, next_place, shares
-from replicode.problem import PHYSICS, Learning, problem
-from replicode.ranges import ALLOWED, Range, read_range
 from replicode.results import Result
-from replicode.spectrum import SpectrumLike
 from replicode.theory.errors import InputError, Refusal, ReplicodeError
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import whole_number

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from replicode.arguments import accuracy, not_negative
-from replicode.asked import asked
-from replicode.codegen.averages import compiled
-from replicode.codegen.population import averager, bayes_gain, best
+from replicode.codegen.interpret.averages import compiled
+from replicode.codegen.interpret.population import averager, bayes_gain, best
 from replicode.codegen.runtime.optimum import Optimum
 from replicode.codegen.runtime.wording import told_apart
-from replicode.learned import LABELS, LOSS, learned, named
+from replicode.inputs.arguments import accuracy, not_negative
+from replicode.inputs.asked import asked
+from replicode.inputs.learned import LABELS, LOSS, learned, named
+from replicode.inputs.spectrum import SpectrumLike, token_spectrum
 from replicode.results import Result
-from replicode.spectrum import SpectrumLike, token_spectrum
 from replicode.theory.budget import BudgetSpent, budget
 from replicode.theory.derive.nishimori import NishimoriCondition, nishimori
 from replicode.theory.derive.optimum import closed_optimum, limits, value_optimum

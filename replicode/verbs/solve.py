@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from replicode.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, check_digits, one_of, point
-from replicode.asked import asked
 from replicode.cache import cached
-from replicode.content import model_content, task_content
+from replicode.inputs.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, check_digits, one_of, point
+from replicode.inputs.asked import asked
+from replicode.inputs.content import model_content, task_content
+from replicode.inputs.learned import LABELS, LOSS, learned, named, signal
+from replicode.inputs.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.kinds import ActivationLike, Model, Task
-from replicode.learned import LABELS, LOSS, learned, named, signal
 from replicode.modules import call, module_for
 from replicode.results import Solution
-from replicode.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
@@ -23,7 +23,7 @@ from replicode.theory.limits import given_parameters
 from replicode.verbs.rsb import beside_step
 
 if TYPE_CHECKING:
-    from replicode.problem import Problem
+    from replicode.inputs.problem import Problem
 
 BAYES_DIGITS = 6
 BAYES_WORST = 1e-3
@@ -91,7 +91,7 @@ def solve(
     module, values = module_for(act, task, law, backend, given_parameters(parameters, more), model)
     data = {} if law_of_tokens is None else {"spectrum": law_of_tokens.argument}
     if wanted is not None and wanted > DOUBLE_DIGITS:
-        from replicode.precise import precise_solution
+        from replicode.verbs.precise import precise_solution
 
         fields = precise_solution((act, task, law, model), module, at, init, values, wanted)
     else:
@@ -117,8 +117,8 @@ def _branches(
     spectrum: Any,
 ) -> Solution:
     """The solution beside other branches: all that a search finds where wanted, else a warning of a lower one."""
-    from replicode.further import other_branch, searched
-    from replicode.problem import Problem
+    from replicode.branches.further import other_branch, searched
+    from replicode.inputs.problem import Problem
 
     act, task, law, model = who
     posed = Problem(act, task, law, model, module, values, spectrum)

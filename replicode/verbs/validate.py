@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from replicode.arguments import INITS, check_digits, one_of, point
-from replicode.asked import asked
 from replicode.cache import work_ledger
+from replicode.inputs.arguments import INITS, check_digits, one_of, point
+from replicode.inputs.asked import asked
+from replicode.inputs.learned import LABELS, LOSS, learned, named, signal
+from replicode.inputs.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.kinds import ActivationLike, Model, Task
-from replicode.learned import LABELS, LOSS, learned, named, signal
 from replicode.modules import module_for
 from replicode.results import Report
-from replicode.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import given_parameters, whole_number
 from replicode.verbs.solve import solve
 
 if TYPE_CHECKING:
-    from replicode.validation.spectrum import Coordinates
+    from replicode.validation.data.spectrum import Coordinates
 
 LEAST_DIM, LEAST_SEEDS = 40, 2
 
@@ -64,12 +64,12 @@ def validate(
     import numpy as np
 
     from replicode.theory.model import DEFAULT_MODEL
-    from replicode.validation.controls import controls_of
-    from replicode.validation.cost import check_cost
     from replicode.validation.experiment import report, run
     from replicode.validation.ledger import training_source
-    from replicode.validation.measure import QUANTITIES
     from replicode.validation.module import GeneratedAttention
+    from replicode.validation.statistics.controls import controls_of
+    from replicode.validation.statistics.measure import QUANTITIES
+    from replicode.validation.studies.cost import check_cost
 
     check_cost(law, at["alpha"], dims, seeds)
     tokens_law: dict[str, Any] = {"model": model, "spectrum": data}
@@ -112,6 +112,6 @@ def multiples(base: int, dim: int) -> tuple[int, ...]:
 
 
 def _coordinates(data: TokenSpectrum | None) -> Coordinates | None:
-    from replicode.validation.spectrum import Coordinates
+    from replicode.validation.data.spectrum import Coordinates
 
     return None if data is None else Coordinates.of(data.coordinates)

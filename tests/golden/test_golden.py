@@ -20,7 +20,7 @@ from replicode.theory.derive.population import derive_population
 from replicode.theory.derive.rsb import derive_step
 from replicode.theory.derive.saddle import derive
 from replicode.theory.model import STRUCTURED_MODEL
-from replicode.theory.problem import model_of
+from replicode.theory.language.losses import model_of
 
 GOLDEN = Path(__file__).parent
 RUNTIME_STARTS = ("\n# What belongs to one number of tokens", "\n# Quadrature nodes", "\n# Checks of the arguments")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from replicode.arclength import Steps, follow
-from replicode.bayes_follow import bayes_branch
+from replicode.branches.arclength import Steps, follow
+from replicode.branches.bayes_follow import bayes_branch
 
 ENDS = (-2.6, 2.6)
 
@@ -62,7 +62,7 @@ def test_spinodals_and_transition_of_max_from_either_end():
 def test_spinodals_against_an_independent_continuation():
     """pycont-lite follows the same equations with a Jacobian of its own."""
     pycont = pytest.importorskip("pycont")
-    from replicode.bayes_follow import FINENESS, Evolution
+    from replicode.branches.bayes_follow import FINENESS, Evolution
     from replicode.modules import bayes_module
 
     module = bayes_module("max", 3)

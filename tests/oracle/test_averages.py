@@ -7,11 +7,11 @@ import sympy as sp
 from generated import module_of
 from mpmath import mpf
 
-from replicode.codegen.averages import Law
 from replicode.codegen.compiler import generate
-from replicode.codegen.population import averager, bayes_gain
+from replicode.codegen.interpret.averages import Law
+from replicode.codegen.interpret.population import averager, bayes_gain
+from replicode.codegen.interpret.sampled import SampledAverages
 from replicode.codegen.runtime.optimum import COARSE, FINE
-from replicode.codegen.sampled import SampledAverages
 from replicode.theory.derive.saddle import derive
 from replicode.theory.gaussian.closed import ScoreOverlaps, closed_averages, hard_averages
 from replicode.theory.language.activation import activation

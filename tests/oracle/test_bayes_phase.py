@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from replicode.bayes_phase import bayes_branches, shown_alphas, thresholds
+from replicode.branches.bayes_phase import bayes_branches, shown_alphas, thresholds
 from replicode.figures.branches import figure, lines
 from replicode.theory.errors import InputError
 from replicode.theory.model import LABEL_NOISE, NOISE, Z_STAR, Model

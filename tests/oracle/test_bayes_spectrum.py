@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 import replicode as rc
+from replicode.derivations.present import as_json, as_latex, derivation
 from replicode.modules import bayes_module, module_for
-from replicode.present import as_json, as_latex, derivation
 from replicode.theory.derive.bayes import derive_bayes
 from replicode.theory.model import STRUCTURED_MODEL
 

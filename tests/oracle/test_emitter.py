@@ -14,11 +14,11 @@ from strategies import BUILT_IN, PARAMETERS, SMOOTH, activations, direct_loss, d
 import replicode.codegen.lower.kernels
 from replicode.codegen.compiler import generate
 from replicode.codegen.emit.numpy import kernel_function
+from replicode.codegen.interpret.oracle import evaluate
 from replicode.codegen.loading import load_source
 from replicode.codegen.lower import lower, lower_length, parameter_symbol
-from replicode.codegen.oracle import evaluate
-from replicode.codegen.pair import logistic_rate
-from replicode.codegen.stable import StableForm
+from replicode.codegen.rewrite.pair import logistic_rate
+from replicode.codegen.rewrite.stable import StableForm
 from replicode.theory.derive.saddle import derive
 from replicode.theory.language.activation import activation
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from strategies import PARAMETERS, SMOOTH, system_of
 
-import replicode.codegen.fast
+import replicode.codegen.compiled.fast
+from replicode.codegen.compiled.fast import c_source, compiled
+from replicode.codegen.compiled.native import accelerated, compiler, machine
 from replicode.codegen.compiler import generate
-from replicode.codegen.fast import c_source, compiled
 from replicode.codegen.loading import load_source
-from replicode.codegen.native import accelerated, compiler, machine
 from replicode.theory.errors import InputError, Refusal
 from replicode.verbs.solve import solve
 
@@ -119,7 +119,7 @@ def test_without_a_compiler(monkeypatch):
 
 def test_a_compiler_that_fails():
     with pytest.raises(Refusal, match=r"the C compiler .* failed .*unknown type name"):
-        replicode.codegen.fast.compiled("this is not C")
+        replicode.codegen.compiled.fast.compiled("this is not C")
 
 
 @pytest.mark.parametrize("text, tokens", [("exp(x)/sum(exp(x))", 3), ("1/(1 + exp(-x))", 2)])

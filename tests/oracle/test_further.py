@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 import replicode as rc
+from replicode.branches.further import deflated_newton, free, same, starts
 from replicode.cli import main
-from replicode.further import deflated_newton, free, same, starts
-from replicode.problem import problem
+from replicode.inputs.problem import problem
 
 GATE = "sigmoid(2*x - 3)"
 POINT = {"tokens": 1, "alpha": 2.0, "nu": 16.0, "noise": 0.3, "lambda_v": 0.5}

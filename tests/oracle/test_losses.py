@@ -12,9 +12,9 @@ import replicode as rc
 from replicode.codegen.compiler import generate
 from replicode.theory.derive.label import label_law
 from replicode.theory.derive.saddle import derive
+from replicode.theory.language.losses import model_of
 from replicode.theory.language.nodes import sigmoid
 from replicode.theory.model import LABEL_NOISE, NOISE, Z_STAR, Model
-from replicode.theory.problem import model_of
 
 RIDGE = {"tokens": 1, "bayes": False, "digits": 10}
 

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 import replicode as rc
+from replicode.branches.minimise import Trial, minimise
 from replicode.cli import main
-from replicode.minimise import Trial, minimise
-from replicode.problem import problem
+from replicode.inputs.problem import problem
 
 SETTING = {"alpha": 4.0, "nu": 2.0, "noise": 0.3}
 OPTIMA = {  # found by BFGS of scipy on solves of nine digits

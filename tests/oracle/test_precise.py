@@ -13,16 +13,16 @@ from mpmath import mpf
 
 import replicode as rc
 from replicode.cli import main
+from replicode.codegen.interpret.oracle import evaluate
 from replicode.codegen.ir import Kernel
 from replicode.codegen.lower import lower, parameter_symbol
-from replicode.codegen.oracle import evaluate
-from replicode.codegen.precise import Grid, Physics, PreciseSystem, Scout, check_dimension
-from replicode.codegen.precise_arb import arb_numbers, best_numbers
-from replicode.codegen.precise_kernel import Outers, Program, decimal_numbers, double_arrays, mpmath_numbers
+from replicode.codegen.precise.arb import arb_numbers, best_numbers
+from replicode.codegen.precise.kernel import Outers, Program, decimal_numbers, double_arrays, mpmath_numbers
+from replicode.codegen.precise.saddle import Grid, Physics, PreciseSystem, Scout, check_dimension
 from replicode.modules import module_for
-from replicode.precise import as_texts
 from replicode.theory.derive.saddle import derive
 from replicode.theory.errors import InputError, Refusal
+from replicode.verbs.precise import as_texts
 
 POINT = {"alpha": 4, "nu": 2, "noise": 0.3, "lambda_k": 8, "lambda_v": 0.5}
 TEST_RISK = "0.6437186769335221742544359062170798383352"
@@ -236,7 +236,7 @@ def test_balls_bound_their_rounding(system):
 
 def test_decimals_do_where_there_is_no_flint(monkeypatch):
     assert best_numbers().name == "arb"
-    monkeypatch.setattr("replicode.codegen.precise_arb.find_spec", lambda name: None)
+    monkeypatch.setattr("replicode.codegen.precise.arb.find_spec", lambda name: None)
     assert best_numbers().name == "decimal"
 
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import special
 
-from replicode.codegen.printer import numpy_source
+from replicode.codegen.emit.printer import numpy_source
 from replicode.theory.language.nodes import (
     erfc,
     erfc_mantissa,

@@ -14,16 +14,16 @@ from mpmath import mpf
 from scipy import special
 from sympy.parsing.sympy_parser import parse_expr
 
-from replicode.codegen.fast import compiled
-from replicode.codegen.oracle import _value
-from replicode.codegen.precise_kernel import decimal_numbers, double_arrays
-from replicode.codegen.printer import numpy_source
+from replicode.codegen.compiled.fast import compiled
+from replicode.codegen.emit.printer import numpy_source
+from replicode.codegen.interpret.oracle import _value
+from replicode.codegen.precise.kernel import decimal_numbers, double_arrays
+from replicode.theory.calculus.numeric import Program, Undefined
 from replicode.theory.errors import LanguageError
 from replicode.theory.language import parse, unparse
 from replicode.theory.language.functions import BY_NAME, BY_NODE, RECORDS, branch
 from replicode.theory.language.nodes import X, erfc_mantissa, ierfcx, softplus_mantissa
-from replicode.theory.notation import builtin, latex, text
-from replicode.theory.numeric import Program, Undefined
+from replicode.theory.typeset.notation import builtin, latex, text
 
 DIGITS = 30
 CLOSE = mpf(10) ** -27

@@ -13,8 +13,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from replicode.codegen.compiler import generate
+from replicode.derivations.present import as_json, derivation
 from replicode.modules import module_for
-from replicode.present import as_json, derivation
 from replicode.theory.derive.saddle import derive
 from replicode.theory.derive.stability import derive_stability
 from replicode.theory.errors import Refusal

@@ -13,11 +13,11 @@ from mpmath import mpf
 from strategies import direct_loss, direct_sigma, system_of
 
 from replicode.codegen.emit.numpy import kernel_function
+from replicode.codegen.interpret.oracle import evaluate
 from replicode.codegen.loading import load_source
 from replicode.codegen.lower import lower
-from replicode.codegen.oracle import evaluate
-from replicode.codegen.recognise import recognised
-from replicode.codegen.scales import scaled, settled
+from replicode.codegen.rewrite.recognise import recognised
+from replicode.codegen.rewrite.scales import scaled, settled
 from replicode.theory.language import parse
 from replicode.theory.language.nodes import X, erfc, erfcx, held, ierfcx, log_ndtr, sigmoid, softplus
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicode.codegen.population import bayes_gain
+from replicode.codegen.interpret.population import bayes_gain
 from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
 from replicode.verbs.bayes import bayes

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from mpmath import mpf
 from strategies import activations
 
+from replicode.theory.calculus.numeric import Program
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.language.activation import activation
-from replicode.theory.numeric import Program
 from replicode.theory.properties.analysis import equivariance
 from replicode.theory.properties.symbolic import at_tokens
 

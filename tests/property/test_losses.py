@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from replicode.codegen.compiler import generate
 from replicode.theory.derive.saddle import derive
+from replicode.theory.language.losses import model_of
 from replicode.theory.model import EIGENVALUE
-from replicode.theory.problem import model_of
 
 CASE = {"alpha": 2.3, "nu": 1.4, "noise": 0.35, "lambda_k": 0.7, "lambda_v": 1.2}
 STEP = 2e-3

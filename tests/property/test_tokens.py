@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from mpmath import mpf
 from strategies import PARAMETERS, SMOOTH, activations, direct_loss, direct_sigma, samples, system_of
 
+from replicode.codegen.interpret.oracle import evaluate
 from replicode.codegen.ir import Kernel, Output
 from replicode.codegen.lower import lower
-from replicode.codegen.oracle import evaluate
 from replicode.theory.language.nodes import W, X
 from replicode.theory.model import DEFAULT_MODEL, Y
 

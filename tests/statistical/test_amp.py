@@ -11,13 +11,13 @@ from math import inf
 import numpy as np
 import pytest
 
-from replicode.spectrum import token_spectrum
-from replicode.validation.amp import INFORMED, UNINFORMED, Start, message_passing
-from replicode.validation.amp_evolution import by_quadrature, by_sampling
-from replicode.validation.amp_problem import fresh_risk, problem
-from replicode.validation.measure import Overlaps
-from replicode.validation.statistics import compare, compare_grid
-from replicode.validation.training import Informed, train
+from replicode.inputs.spectrum import token_spectrum
+from replicode.validation.amp.evolution import by_quadrature, by_sampling
+from replicode.validation.amp.passing import INFORMED, UNINFORMED, Start, message_passing
+from replicode.validation.amp.problem import fresh_risk, problem
+from replicode.validation.statistics.comparison import compare, compare_grid
+from replicode.validation.statistics.measure import Overlaps
+from replicode.validation.training.train import Informed, train
 
 ITERATIONS = 10
 REFERENCE = ("spiked", 2, 2.0, 0.3, 4.0)

@@ -18,9 +18,9 @@ import pytest
 from scipy import stats
 
 from replicode.validation import experiment
-from replicode.validation.controls import CONTROLS
 from replicode.validation.experiment import report, run
-from replicode.validation.measure import QUANTITIES
+from replicode.validation.statistics.controls import CONTROLS
+from replicode.validation.statistics.measure import QUANTITIES
 
 CHECK = 1e-4
 ALPHA, RATE, DIMS = 4.0, 0.05, (50, 100, 200)

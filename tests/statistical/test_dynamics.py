@@ -16,9 +16,9 @@ from scipy import stats
 
 from replicode.codegen.compiler import generate
 from replicode.theory.derive.dynamics import BATCH, derive_dynamics, pulls_of, rate_of, spreads_of
-from replicode.theory.problem import model_of
-from replicode.validation.reduced import descend_reduced
-from replicode.validation.stream import OVERLAPS, Descent, Stream, descend
+from replicode.theory.language.losses import model_of
+from replicode.validation.training.reduced import descend_reduced
+from replicode.validation.training.stream import OVERLAPS, Descent, Stream, descend
 
 FALSE_ALARM = 1e-6
 START = {"m_k": 0.7, "q_k": 2.5, "m_v": 0.7, "q_v": 2.5, "kv_star": 1.0, "vk_star": 1.0, "kv": 2.0}

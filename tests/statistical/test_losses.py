@@ -1,7 +1,7 @@
 """Trained estimators against their theory, for other losses and labels: one Holm family of quantities and points.
 
 The chance that a right theory is rejected is FALSE_ALARM for each test function. The same numbers reject a theory whose
-test risks are wrong by the `shift` of validation/statistics.py where the power is stated.
+test risks are wrong by the `shift` of validation/statistics/comparison.py where the power is stated.
 """
 
 import numpy as np
@@ -9,11 +9,11 @@ import pytest
 
 from replicode.codegen.compiler import generate
 from replicode.theory.derive.saddle import derive
-from replicode.theory.problem import model_of
+from replicode.theory.language.losses import model_of
 from replicode.validation.experiment import run
-from replicode.validation.measure import QUANTITIES
 from replicode.validation.module import GeneratedAttention
-from replicode.validation.statistics import compare_grid
+from replicode.validation.statistics.comparison import compare_grid
+from replicode.validation.statistics.measure import QUANTITIES
 
 FALSE_ALARM = 1e-3
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 import replicode as rc
+from replicode.inputs.spectrum import token_spectrum
 from replicode.modules import module_for
-from replicode.spectrum import token_spectrum
 from replicode.theory.model import STRUCTURED_MODEL
+from replicode.validation.data.spectrum import Coordinates
 from replicode.validation.experiment import streams
 from replicode.validation.module import GeneratedAttention
-from replicode.validation.response import loss_curvatures, response
-from replicode.validation.spectrum import Coordinates
-from replicode.validation.training import train
+from replicode.validation.training.response import loss_curvatures, response
+from replicode.validation.training.train import train
 
 POINT = {"tokens": 2, "alpha": 4.0, "nu": 2.0, "noise": 0.3}
 CASES = {

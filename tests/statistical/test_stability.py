@@ -13,15 +13,15 @@ import pytest
 from generated import module_of
 
 from replicode.theory.errors import InputError
-from replicode.validation import discrepancy
-from replicode.validation.attention import objective
-from replicode.validation.discrepancy import RESPONSES, figure, scan
 from replicode.validation.experiment import streams
-from replicode.validation.measure import QUANTITIES
 from replicode.validation.module import GeneratedAttention
-from replicode.validation.response import TrainedResponse, hessian, loss_curvatures, response
-from replicode.validation.statistics import compare_grid
-from replicode.validation.training import Trained, train
+from replicode.validation.statistics.comparison import compare_grid
+from replicode.validation.statistics.measure import QUANTITIES
+from replicode.validation.studies import discrepancy
+from replicode.validation.studies.discrepancy import RESPONSES, figure, scan
+from replicode.validation.training.attention import objective
+from replicode.validation.training.response import TrainedResponse, hessian, loss_curvatures, response
+from replicode.validation.training.train import Trained, train
 
 NOISE = 0.3
 STABLE = {"nus": (2.0,), "lambdas": (0.5,), "alpha": 4.0}

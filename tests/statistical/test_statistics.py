@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from replicode.theory.errors import InputError
-from replicode.validation.statistics import compare, compare_grid, extrapolate, holm, t_power
+from replicode.validation.statistics.comparison import compare, compare_grid, extrapolate, holm, t_power
 
 CHECK = 1e-4
 DIMS = (200, 400, 800)

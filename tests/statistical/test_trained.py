@@ -17,12 +17,12 @@ from scipy import stats
 
 import replicode as rc
 from replicode.modules import module_for
-from replicode.validation.attention import predictions
-from replicode.validation.controls import controls_of
 from replicode.validation.experiment import run
-from replicode.validation.measure import QUANTITIES, Overlaps
 from replicode.validation.module import GeneratedAttention
-from replicode.validation.statistics import compare_grid
+from replicode.validation.statistics.comparison import compare_grid
+from replicode.validation.statistics.controls import controls_of
+from replicode.validation.statistics.measure import QUANTITIES, Overlaps
+from replicode.validation.training.attention import predictions
 
 NU, NOISE, LAMBDA = 4.0, 0.3, 2.0
 DIMS = (100, 200, 400)

@@ -12,14 +12,14 @@ from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
 from replicode.theory.model import LABEL_NOISE, Z_STAR, Model
 from replicode.theory.model import NOISE as DELTA
-from replicode.validation.amp import INFORMED, UNINFORMED, Start, message_passing
-from replicode.validation.amp_evidence import averaged_chances, evidence_of
-from replicode.validation.amp_evolution import by_quadrature, by_sampling
-from replicode.validation.amp_problem import fresh_risk, problem
-from replicode.validation.amp_ranked import chances, noise_of
+from replicode.validation.amp.evidence import averaged_chances, evidence_of
+from replicode.validation.amp.evolution import by_quadrature, by_sampling
+from replicode.validation.amp.passing import INFORMED, UNINFORMED, Start, message_passing
+from replicode.validation.amp.problem import fresh_risk, problem
+from replicode.validation.amp.ranked import chances, noise_of
 from replicode.validation.bayes import bayes_module
-from replicode.validation.sampling import Batch, Dataset, Sampler
-from replicode.validation.scores import GaussianScores
+from replicode.validation.data.sampling import Batch, Dataset, Sampler
+from replicode.validation.data.scores import GaussianScores
 
 NOISE = 0.3
 

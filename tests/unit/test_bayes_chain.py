@@ -3,7 +3,7 @@
 import checker
 import pytest
 
-from replicode.present import as_json, as_latex, as_text, derivation
+from replicode.derivations.present import as_json, as_latex, as_text, derivation
 from replicode.theory.derive.bayes import derive_bayes
 
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from replicode.cli import main
 from replicode.theory.budget import BudgetSpent, budget
+from replicode.theory.calculus.expansion import MAX_EXPANDED, expanded, expanded_terms
 from replicode.theory.errors import InputError
-from replicode.theory.expansion import MAX_EXPANDED, expanded, expanded_terms
 from replicode.theory.language import parse
 
 SECONDS = 0.2

@@ -12,7 +12,7 @@ import checker
 import pytest
 import sympy as sp
 
-from replicode.present import as_json, derivation
+from replicode.derivations.present import as_json, derivation
 from replicode.theory.chain.activation import explicit_tokens
 from replicode.theory.chain.replicas import leibniz
 from replicode.theory.derive.saddle import derive

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import replicode.validation.properties as suite
 from replicode.cli import main
-from replicode.codegen.population import BayesGain
+from replicode.codegen.interpret.population import BayesGain
 from replicode.theory.errors import Refusal
 from replicode.theory.language.activation import activation
 from replicode.theory.language.nodes import W, X

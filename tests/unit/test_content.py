@@ -6,14 +6,14 @@ import sys
 import pytest
 
 import replicode as rc
-from replicode.content import activation_content, task_content
 from replicode.figures.points import Place
+from replicode.inputs.content import activation_content, task_content
 from replicode.modules import module_source
 from replicode.theory import registry
 from replicode.theory.language import activation as activations
 from replicode.theory.language import task as tasks
-from replicode.validation import discrepancy
 from replicode.validation.ledger import Ledger
+from replicode.validation.studies import discrepancy
 from replicode.verbs.derive import derivation_of
 from replicode.verbs.solve import bayes_reference
 

@@ -10,11 +10,11 @@ from generated import module_of
 from scipy import stats
 
 from replicode.theory.errors import InputError
-from replicode.validation.controls import CONTROLS, controls_of
 from replicode.validation.experiment import report, run
-from replicode.validation.measure import QUANTITIES
 from replicode.validation.module import GeneratedAttention
-from replicode.validation.statistics import DEGREES_PER_CONTROL, extrapolate
+from replicode.validation.statistics.comparison import DEGREES_PER_CONTROL, extrapolate
+from replicode.validation.statistics.controls import CONTROLS, controls_of
+from replicode.validation.statistics.measure import QUANTITIES
 
 NONE = np.array([])
 FALSE_ALARM = 1e-4  # of each statistical check; at fixed seeds it either holds or does not

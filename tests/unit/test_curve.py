@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import replicode as rc
+from replicode.branches.hermite import interpolated
+from replicode.branches.tracing import Node, Traced, Tracer
 from replicode.cli import main
-from replicode.hermite import interpolated
-from replicode.problem import problem
-from replicode.ranges import Range, read_range
+from replicode.inputs.problem import problem
+from replicode.inputs.ranges import Range, read_range
 from replicode.theory.errors import InputError
-from replicode.tracing import Node, Traced, Tracer
 
 PHYSICS = {"alpha": 1.0, "nu": 2.0, "noise": 0.3, "lambda_k": 1.0, "lambda_v": 1.0}
 SETTING = {"tokens": 1, "nu": 2.0, "noise": 0.3}

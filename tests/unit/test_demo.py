@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from replicode import demo
+from replicode.verbs import demo
 
 SHOWN = Path(__file__).parents[2] / "docs" / "demo.png"
 

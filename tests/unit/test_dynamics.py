@@ -20,8 +20,8 @@ from replicode.codegen.compiler import generate
 from replicode.theory.derive import dynamics
 from replicode.theory.derive.dynamics import derive_dynamics
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.language.losses import model_of
 from replicode.theory.model import LABEL_NOISE, NOISE, Z_STAR, Model
-from replicode.theory.problem import model_of
 
 CASES = {
     "softmax": ("softmax", "spiked", 2, 2.0, ()),

@@ -6,7 +6,7 @@ import pytest
 import sympy as sp
 
 from replicode.codegen.compiler import generate
-from replicode.present import as_json, as_latex, as_markdown, as_text, derivation
+from replicode.derivations.present import as_json, as_latex, as_markdown, as_text, derivation
 from replicode.theory.derive.dynamics import derive_dynamics, pulls_of, spreads_of
 from replicode.theory.language.nodes import L
 from replicode.theory.model import NOISE, NU

@@ -13,10 +13,10 @@ from replicode.cli import main
 from replicode.modules import module_for
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.model import STRUCTURED_MODEL
-from replicode.validation import embeddings as study_of
-from replicode.validation.elliptical import EllipticalChannel, EllipticalLaw, elliptical_theory
+from replicode.validation.data.elliptical import EllipticalChannel, EllipticalLaw, elliptical_theory
+from replicode.validation.data.pool import effective_sample, pool_of, read_pool
 from replicode.validation.module import GeneratedAttention
-from replicode.validation.pool import effective_sample, pool_of, read_pool
+from replicode.validation.studies import embeddings as study_of
 
 DIM = 12
 POINT = {"tokens": 2, "alpha": 3.0, "noise": 0.3}

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import replicode
 from replicode.cli import main
-from replicode.codegen import fast
+from replicode.codegen.compiled import fast
 from replicode.codegen.runtime.bayes_evolution import Branch
 from replicode.codegen.runtime.wording import told_apart
 from replicode.modules import module_for
@@ -46,8 +46,13 @@ def raising(problem):
 @pytest.fixture
 def idle(monkeypatch):
     """Nothing that takes time may be called."""
-    places = ("bayes_phase.thresholds", "bayes_phase.bayes_branches", "demo.derivation_of", "demo.solve")
-    for name in (*places, "validation.discrepancy.scan", "figures.population.compute", "verbs.derive.derive"):
+    places = (
+        "branches.bayes_phase.thresholds",
+        "branches.bayes_phase.bayes_branches",
+        "verbs.demo.derivation_of",
+        "verbs.demo.solve",
+    )
+    for name in (*places, "validation.studies.discrepancy.scan", "figures.population.compute", "verbs.derive.derive"):
         monkeypatch.setattr(f"replicode.{name}", never)
 
 
@@ -90,9 +95,9 @@ VERBS = {
     "check": ("verbs.check.check", ["check", "softmax"]),
     "population": ("verbs.population.population", ["population", "softmax", "--tokens", "2", "--nu", "2"]),
     "bayes": ("verbs.bayes.bayes", ["bayes", *POINT]),
-    "range": ("bayes_phase.thresholds", BAYES),
-    "demo": ("demo.run", ["demo"]),
-    "study": ("study.run", ["study", "softmax", "--tokens", "2"]),
+    "range": ("branches.bayes_phase.thresholds", BAYES),
+    "demo": ("verbs.demo.run", ["demo"]),
+    "study": ("verbs.study.run", ["study", "softmax", "--tokens", "2"]),
     "figure": ("figures.figure", ["figure", "population"]),
     "cache": ("cache.entries", ["cache"]),
 }
@@ -327,16 +332,16 @@ def test_an_interrupted_range_goes_on_where_it_was(monkeypatch, tmp_path):
         computed.append(alpha)
         return (Branch("uninformed", 0.1, 0.1, 0.9, -1.0, True, 0.0, 1, 1e-9, 1e-9, False),)
 
-    monkeypatch.setattr("replicode.bayes_phase.call", some)
+    monkeypatch.setattr("replicode.branches.bayes_phase.call", some)
     assert run(*BAYES).exit_code == 130 and len(computed) == 3
-    monkeypatch.setattr("replicode.bayes_phase.call", lambda *given, **more: some(*given, **more, last=1000))
+    monkeypatch.setattr("replicode.branches.bayes_phase.call", lambda *given, **more: some(*given, **more, last=1000))
     assert run(*BAYES).exit_code == 0
     assert len(computed) == len(set(computed)) > 30
 
 
 @pytest.mark.parametrize("option", ["--seeds=1", "--dim=3", "--alpha=-1", "--noise=nan", "--nu=1,1", "--lambda=-1"])
 def test_study_checks_its_grid_before_any_work(monkeypatch, tmp_path, option):
-    monkeypatch.setattr("replicode.study.module_for", never)
+    monkeypatch.setattr("replicode.verbs.study.module_for", never)
     found = run("study", "softmax", "--tokens", "2", "-o", tmp_path / "map", option)
     assert found.exit_code == 2 and found.stderr.startswith(f"error: {option[2:].partition('=')[0]}: got")
     assert not (tmp_path / "map").exists()

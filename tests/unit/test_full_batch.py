@@ -7,8 +7,8 @@ from replicode.theory.errors import InputError
 from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
 from replicode.validation.experiment import Ensemble
-from replicode.validation.full_batch import LARGE, SMALL, descend_fully
-from replicode.validation.training import Informed
+from replicode.validation.training.full_batch import LARGE, SMALL, descend_fully
+from replicode.validation.training.train import Informed
 
 
 class Softmax:

@@ -9,8 +9,8 @@ import replicode as rc
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
 from replicode.validation import experiment
-from replicode.validation.cost import check_cost, memory
 from replicode.validation.ledger import Ledger, LedgerError
+from replicode.validation.studies.cost import check_cost, memory
 
 POINT = {"tokens": 2, "alpha": 1.0, "nu": 2.0, "noise": 0.31, "digits": 3, "dim": 40}  # of no other test
 
@@ -74,7 +74,7 @@ def test_the_refusal_names_what_would_do():
 
 
 def test_the_study_has_the_same_bounds(tmp_path):
-    from replicode.validation.discrepancy import scan
+    from replicode.validation.studies.discrepancy import scan
 
     with pytest.raises(InputError, match="seeds"):
         scan("softmax", "spiked", 2, [1.0], [1.0], 1.0, 0.3, seeds=10**9)

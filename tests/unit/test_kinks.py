@@ -5,15 +5,15 @@ import pytest
 import sympy as sp
 from strategies import system_of
 
+from replicode.codegen.compiled.fast import c_source
 from replicode.codegen.compiler import generate
-from replicode.codegen.fast import c_source
-from replicode.codegen.precise import check_dimension
+from replicode.codegen.precise.saddle import check_dimension
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.language.activation import activation
 from replicode.theory.language.nodes import X, relu
 from replicode.theory.properties.kinks import kink_points, piecewise
-from replicode.validation.kinks import WIDTHS, Rounded, stages
 from replicode.validation.module import GeneratedAttention
+from replicode.validation.training.kinks import WIDTHS, Rounded, stages
 
 A, C = sp.symbols("a c", real=True)
 

@@ -7,8 +7,8 @@ from generated import module_of
 import replicode as rc
 from replicode.validation.landscape import FAMILIES, Landscape, Minimum, explore, minima, overlaps_of, summary
 from replicode.validation.ledger import Ledger
-from replicode.validation.methods import GradientDescent
 from replicode.validation.module import GeneratedAttention
+from replicode.validation.training.methods import GradientDescent
 
 DIM, ALPHA, PENALTIES = 24, 3.0, (0.02, 0.02)
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from replicode.cli import main
 from replicode.codegen.emit.numpy import kernel_function
 from replicode.codegen.lower import sigma_kernel, stable_form
+from replicode.theory.calculus.tokens import Definition, OuterProducts
 from replicode.theory.derive.channel import eliminate_values
 from replicode.theory.derive.saddle import loss_derivatives
 from replicode.theory.errors import InputError, LanguageError
@@ -24,7 +25,6 @@ from replicode.theory.language.activation import activation
 from replicode.theory.language.nodes import L, TokenSum, X, relu, sigmoid, softplus, step
 from replicode.theory.model import Model
 from replicode.theory.properties.domain import check_domain
-from replicode.theory.tokens import Definition, OuterProducts
 
 VALUES = eliminate_values(Model())
 C = sp.Symbol("c", real=True)

@@ -25,8 +25,8 @@ from replicode.theory.derive.dynamics import derive_dynamics
 from replicode.theory.derive.population import derive_population
 from replicode.theory.derive.rsb import derive_step
 from replicode.theory.derive.saddle import derive
+from replicode.theory.language.losses import model_of
 from replicode.theory.model import STRUCTURED_MODEL
-from replicode.theory.problem import model_of
 
 ROOT = Path(__file__).parents[2]
 CASES = {

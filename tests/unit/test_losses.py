@@ -14,10 +14,10 @@ from replicode.theory.derive.channel import eliminate_values
 from replicode.theory.derive.label import label_law
 from replicode.theory.derive.saddle import derive
 from replicode.theory.errors import InputError
+from replicode.theory.language.losses import model_of
 from replicode.theory.model import DEFAULT_MODEL, F, Y
-from replicode.theory.problem import model_of
-from replicode.validation.learning import learning, roundings
 from replicode.validation.properties.learned import learned_properties
+from replicode.validation.training.learning import learning, roundings
 
 
 def test_the_defaults_are_the_default_model():

@@ -20,14 +20,14 @@ from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
 from replicode.theory.model import DEFAULT_MODEL, LABEL_NOISE, LAMBDA, NOISE, SIGMA, THETA, Block, F, Model, Y
 from replicode.theory.properties.analysis import analysis
-from replicode.validation.attention import fields, objective
-from replicode.validation.measure import Overlaps, measure
+from replicode.validation.data.sampling import Sampler
+from replicode.validation.data.scores import GaussianScores
 from replicode.validation.module import GeneratedAttention
-from replicode.validation.online import one_pass
 from replicode.validation.properties.subject import subject_of
-from replicode.validation.sampling import Sampler
-from replicode.validation.scores import GaussianScores
-from replicode.validation.training import Trained, Warm
+from replicode.validation.statistics.measure import Overlaps, measure
+from replicode.validation.training.attention import fields, objective
+from replicode.validation.training.online import one_pass
+from replicode.validation.training.train import Trained, Warm
 
 CASE = {"alpha": 4.0, "nu": 2.0, "noise": 0.3, "lambda_k": 2.0, "lambda_v": 0.5}
 REFERENCE = 0.5532884048  # softmax, two tokens, at CASE

@@ -9,11 +9,11 @@ import sympy as sp
 from scipy import special
 from strategies import system_of
 
+from replicode.codegen.compiled.fast import c_source
 from replicode.codegen.compiler import generate
 from replicode.codegen.emit.numpy import kernel_function
-from replicode.codegen.fast import c_source
+from replicode.codegen.emit.printer import numpy_source
 from replicode.codegen.lower import lower_length
-from replicode.codegen.printer import numpy_source
 from replicode.theory.derive.saddle import derive
 from replicode.theory.errors import InputError
 from replicode.theory.language.activation import Activation

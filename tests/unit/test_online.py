@@ -11,12 +11,12 @@ from scipy import stats
 from replicode.theory.errors import InputError
 from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
-from replicode.validation.attention import objective
-from replicode.validation.measure import Overlaps
-from replicode.validation.online import _drawn_order, one_pass
-from replicode.validation.sampling import Dataset, Sampler
-from replicode.validation.scores import GaussianScores, scores_of
-from replicode.validation.training import Random, Warm
+from replicode.validation.data.sampling import Dataset, Sampler
+from replicode.validation.data.scores import GaussianScores, scores_of
+from replicode.validation.statistics.measure import Overlaps
+from replicode.validation.training.attention import objective
+from replicode.validation.training.online import _drawn_order, one_pass
+from replicode.validation.training.train import Random, Warm
 
 FALSE_ALARM = 1e-6
 

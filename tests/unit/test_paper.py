@@ -7,10 +7,10 @@ from math import inf
 import numpy as np
 import pytest
 
-import replicode.validation.paper as paper
+import replicode.validation.studies.paper as paper
 from replicode.modules import module_for
 from replicode.validation.ledger import Ledger
-from replicode.validation.paper import PAPER, Data, Point, table, trained
+from replicode.validation.studies.paper import PAPER, Data, Point, table, trained
 
 MORE, FEWER = Data("spiked", 2, 4.0, 4.0, 0.3), Data("spiked", 2, 4.0, 3.0, 0.3)
 POINTS = (Point("softmax", MORE, 2.0, 2.0), Point("linear", MORE, 2.0, 2.0), Point("softmax", FEWER, 2.0, 2.0))

@@ -8,13 +8,13 @@ from click.testing import CliRunner
 
 import replicode as rc
 from replicode.cli import main
+from replicode.inputs.problem import problem
+from replicode.inputs.ranges import Range
 from replicode.phases.contour import contour, root
 from replicode.phases.lines import EDGE, SPINODAL, TRANSITION, Line, Lines, crosses
 from replicode.phases.plane import INFORMED, ONE, UNINFORMED, Linear, Look, Plane
 from replicode.phases.sampling import first_places, next_place, shares, triangles
 from replicode.phases.spinodal import spinodal
-from replicode.problem import problem
-from replicode.ranges import Range
 from replicode.theory.errors import InputError
 from replicode.verbs.phase import phase
 

@@ -86,7 +86,7 @@ def test_averages_in_closed_form(text):
 @pytest.mark.parametrize("tokens, nu", [(2, 0.3), (3, 4.0), (8, 1.0), (16, 9.0)])
 def test_softmax_is_bayes(name, tokens, nu):
     """By the numerical optimum, which knows nothing of the Nishimori condition."""
-    from replicode.codegen.population import averager, bayes_gain, best
+    from replicode.codegen.interpret.population import averager, bayes_gain, best
 
     distribution = lengths(tokens)
     averages, _ = averager(activation("softmax"), task(name), nu, distribution)
@@ -233,7 +233,7 @@ def test_risk_off_the_manifold_against_samples(task_text):
     """Seven overlaps, weights by importance; 4.5 sigma on 2e5 samples: a false alarm in 150000 per case."""
     import numpy as np
 
-    from replicode.codegen.sampled import evaluated
+    from replicode.codegen.interpret.sampled import evaluated
     from replicode.theory.derive.population import BIAS_IDLE, CHI_EPS, CHI_IDLE, SIGMA_EPS, SIGMA_IDLE
     from replicode.theory.derive.population import population_risk as derived
     from replicode.theory.language.activation import Activation

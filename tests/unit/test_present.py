@@ -10,7 +10,7 @@ import pytest
 import sympy as sp
 
 from replicode.derivations.fitting import ROW, Equation, fitted
-from replicode.present import (
+from replicode.derivations.present import (
     abbreviated,
     as_json,
     as_latex,
@@ -20,12 +20,12 @@ from replicode.present import (
     derivation,
     symbols_of,
 )
-from replicode.theory.arranged import arranged
 from replicode.theory.derive.population import derive_population
 from replicode.theory.derive.saddle import E, derive
 from replicode.theory.language.nodes import TokenSum, W, X, erfc, erfcx, ierfcx, log_ndtr, relu, sigmoid, softplus, step
-from replicode.theory.notation import builtin, latex, meaning, parameter_symbols, text
-from replicode.theory.typeset import width
+from replicode.theory.typeset.arranged import arranged
+from replicode.theory.typeset.notation import builtin, latex, meaning, parameter_symbols, text
+from replicode.theory.typeset.printers import width
 from replicode.verbs.derive import derivation_of
 
 AWKWARD = "relu(a_b*x)/(1 + sum(abs(x)))"

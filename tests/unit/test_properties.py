@@ -7,9 +7,9 @@ import pytest
 import sympy as sp
 from mpmath import mpf
 
+from replicode.theory.calculus.numeric import Program, Undefined, zero_along
 from replicode.theory.language.activation import Activation, activation
 from replicode.theory.language.nodes import L, TokenSum, X
-from replicode.theory.numeric import Program, Undefined, zero_along
 from replicode.theory.properties.analysis import (
     analysis,
     equivariance,

@@ -60,7 +60,7 @@ def test_a_long_sum_is_broken_between_its_terms():
 
 
 def test_every_name_of_the_notation_is_typeset():
-    from replicode.theory.notation import _NAMES, tex
+    from replicode.theory.typeset.notation import _NAMES, tex
 
     for name in _NAMES:
         found = mathematics.inline(tex(name), name)

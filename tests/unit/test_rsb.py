@@ -7,7 +7,7 @@ import sympy as sp
 from scipy import optimize
 
 from replicode.codegen.runtime.rsb_grid import Axis, cell, smoothed
-from replicode.present import as_json, as_latex, derivation
+from replicode.derivations.present import as_json, as_latex, derivation
 from replicode.theory.derive.hierarchy import HierarchicalMatrix
 from replicode.theory.derive.replica import BETA, N_REPLICAS, ReplicaMatrix, per_replica
 from replicode.theory.derive.rsb import (

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-import replicode.validation.sampling
-from replicode.codegen.population import bayes_gain
+import replicode.validation.data.sampling
+from replicode.codegen.interpret.population import bayes_gain
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
-from replicode.validation.attention import objective, predictions
+from replicode.validation.data.sampling import Sampler, sphere_frame
+from replicode.validation.data.scores import ExtremeScores, GaussianScores, LocatedScores, OwnScores, scores_of
 from replicode.validation.experiment import Ensemble, streams
-from replicode.validation.sampling import Sampler, sphere_frame
-from replicode.validation.scores import ExtremeScores, GaussianScores, LocatedScores, OwnScores, scores_of
+from replicode.validation.training.attention import objective, predictions
 
 FALSE_ALARM = 1e-6  # of each law test below; at fixed seeds they either hold or do not
 
@@ -239,7 +239,7 @@ def test_chunks_change_nothing_but_rounding(monkeypatch):
     whole = drawn("spiked", 2.0, MIXED, dim=7, samples=50)
     params = np.random.default_rng(3).standard_normal(14)
     value, gradient = objective(params, whole, Softmax(), 0.7, 0.3)
-    monkeypatch.setattr(replicode.validation.sampling, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(replicode.validation.data.sampling, "CHUNK_BYTES", 500)
     again = drawn("spiked", 2.0, MIXED, dim=7, samples=50)
     assert len(list(whole.batches[-1].chunks())) > 5
     for a, b in zip(whole.batches, again.batches):

@@ -10,21 +10,21 @@ from click.testing import CliRunner
 
 import replicode as rc
 from replicode.cli import main
+from replicode.inputs.spectrum import token_spectrum
 from replicode.modules import module_for
-from replicode.spectrum import token_spectrum
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import lengths
 from replicode.theory.model import STRUCTURED_MODEL
-from replicode.validation.attention import fields
-from replicode.validation.controls import controls_of
-from replicode.validation.measure import measure
+from replicode.validation.data.sampling import Sampler
+from replicode.validation.data.scores import GaussianScores
+from replicode.validation.data.spectrum import Coordinates
 from replicode.validation.module import GeneratedAttention
-from replicode.validation.online import one_pass
 from replicode.validation.properties.structured import spectrum_properties
-from replicode.validation.sampling import Sampler
-from replicode.validation.scores import GaussianScores
-from replicode.validation.spectrum import Coordinates
-from replicode.validation.training import Informed, Random, train
+from replicode.validation.statistics.controls import controls_of
+from replicode.validation.statistics.measure import measure
+from replicode.validation.training.attention import fields
+from replicode.validation.training.online import one_pass
+from replicode.validation.training.train import Informed, Random, train
 
 S = np.array([4.0, 2.0, 1.0, 0.5, 0.0])
 

@@ -6,7 +6,7 @@ import pytest
 import sympy as sp
 from generated import module_of
 
-from replicode.present import as_json, as_latex, derivation
+from replicode.derivations.present import as_json, as_latex, derivation
 from replicode.theory.derive.saddle import derive
 from replicode.theory.derive.stability import derive_stability, replicon_direction, responses_of, stability_matrix
 from replicode.theory.model import DEFAULT_MODEL

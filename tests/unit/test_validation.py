@@ -12,13 +12,13 @@ from scipy import special, stats
 
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import lengths
-from replicode.validation.attention import Centre, objective, predictions
+from replicode.validation.data.sampling import Dataset, Sampler, sphere_frame
+from replicode.validation.data.scores import GaussianScores
 from replicode.validation.experiment import Ensemble, Experiment, Failure, report, run, run_one, streams
-from replicode.validation.measure import QUANTITIES, Overlaps, measure
-from replicode.validation.methods import Adam, GradientDescent, Lbfgs, relative_gradient_norm
-from replicode.validation.sampling import Dataset, Sampler, sphere_frame
-from replicode.validation.scores import GaussianScores
-from replicode.validation.training import Informed, Random, Warm, train, train_path
+from replicode.validation.statistics.measure import QUANTITIES, Overlaps, measure
+from replicode.validation.training.attention import Centre, objective, predictions
+from replicode.validation.training.methods import Adam, GradientDescent, Lbfgs, relative_gradient_norm
+from replicode.validation.training.train import Informed, Random, Warm, train, train_path
 
 FALSE_ALARM = 1e-6  # of each law test below; at fixed seeds they either hold or do not
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import sympy as sp
 
+from replicode.theory.calculus.tokens import Definition, OuterProducts
 from replicode.theory.derive.channel import AMPLITUDE, GAIN, OUTPUT, N, U
 from replicode.theory.derive.replica import (
     Step,
@@ -17,8 +18,7 @@ from replicode.theory.derive.saddle import (
 )
 from replicode.theory.language.nodes import L, W, X
 from replicode.theory.model import F, Y
-from replicode.theory.notation import builtin, parameter_symbols
-from replicode.theory.tokens import Definition, OuterProducts
+from replicode.theory.typeset.notation import builtin, parameter_symbols
 
 SIGMA_W = sp.Symbol("sigma_w", real=True)
 SIGMA_SIGMA = sp.Symbol("sigma_sigma", nonnegative=True)

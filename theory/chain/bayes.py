@@ -12,7 +12,7 @@ from replicode.theory.derive.spectrum import coordinate_mean, mean_of_two
 from replicode.theory.gaussian.expectation import closed_form
 from replicode.theory.language.nodes import X
 from replicode.theory.model import ALPHA, NOISE
-from replicode.theory.notation import average
+from replicode.theory.typeset.notation import average
 
 
 def bayes_equations(system: BayesSystem) -> dict[str, sp.Expr]:

@@ -26,7 +26,7 @@ from replicode.theory.derive.gains import COVARIANCE, GAINS, LOADS_A, LOADS_B, M
 from replicode.theory.derive.population import SIGMA_EPS, SIGMA_IDLE, A, B, population_risk
 from replicode.theory.derive.replica import Step
 from replicode.theory.model import F
-from replicode.theory.notation import builtin
+from replicode.theory.typeset.notation import builtin
 
 DIR_A, DIR_B, STEP_A, STEP_B = sp.symbols("dir_a dir_b step_a step_b", real=True)
 _LARGEST = 400

@@ -11,7 +11,7 @@ from replicode.theory.derive.replica import Step
 from replicode.theory.derive.saddle import ChannelAverage, E, SaddleSystem, given_fields, is_field
 from replicode.theory.gaussian.laws import FieldLaw
 from replicode.theory.model import ALPHA, Block, Model, TokenFields
-from replicode.theory.notation import average
+from replicode.theory.typeset.notation import average
 
 
 def conjugates(system: SaddleSystem) -> list[Step]:

@@ -42,7 +42,7 @@ from replicode.theory.derive.saddle import SaddleSystem, joint_laws
 from replicode.theory.derive.spectrum import at_two_coordinates
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import NOISE
-from replicode.theory.notation import builtin
+from replicode.theory.typeset.notation import builtin
 
 
 def chain(system: SaddleSystem) -> tuple[Step, ...]:

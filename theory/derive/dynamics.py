@@ -18,6 +18,7 @@ from itertools import combinations_with_replacement
 import sympy as sp
 
 from replicode.theory.budget import budget
+from replicode.theory.calculus.tokens import StagedDerivatives, staged_derivatives
 from replicode.theory.derive.channel import U
 from replicode.theory.derive.descent_closed import closed_terms
 from replicode.theory.derive.factorised import Ratio, Term, factorised_terms, ratio
@@ -36,7 +37,6 @@ from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.model import DEFAULT_MODEL, LABEL_NOISE, SIGMA, Block, F, Model
 from replicode.theory.properties.domain import check_domain
 from replicode.theory.properties.symbolic import Properties, properties
-from replicode.theory.tokens import StagedDerivatives, staged_derivatives
 
 ELIMINATION = "value channel linear"  # of trained values; here they are averaged over
 LONGEST_SHOWN = 2000  # operations of a closed form

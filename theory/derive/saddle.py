@@ -1,7 +1,7 @@
 """The saddle-point system: free energy, its gradient in twelve unknowns, and the Gaussian averages in it.
 
 `derive` puts the stages together: prior (replica.py), channel (channel.py), Price and Stein on the fields' law
-(gaussian.py), staged derivatives of the eliminated loss (tokens.py), and hands on one frozen `SaddleSystem`; the
+(gaussian/), staged derivatives of the eliminated loss (calculus/tokens.py), and hands on one frozen `SaddleSystem`; the
 numbered chain that leads to it (chain.py) is written only when asked for.
 """
 
@@ -13,8 +13,8 @@ from functools import cache, cached_property
 
 import sympy as sp
 
-from replicode.theory.arranged import arranged
 from replicode.theory.budget import budget
+from replicode.theory.calculus.tokens import StagedDerivatives, staged_derivatives
 from replicode.theory.derive.channel import N, U, ValueElimination, eliminate_values
 from replicode.theory.derive.label import LabelLaw, even_loss, label_law
 from replicode.theory.derive.location import Location, location, nowhere
@@ -32,10 +32,10 @@ from replicode.theory.language.nodes import L, W, X
 from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, lengths
 from replicode.theory.model import ALPHA, DEFAULT_MODEL, SIGMA, Block, Model, TokenFields, Y
-from replicode.theory.notation import latex
 from replicode.theory.properties.domain import check_domain
 from replicode.theory.properties.symbolic import Properties, properties
-from replicode.theory.tokens import StagedDerivatives, staged_derivatives
+from replicode.theory.typeset.arranged import arranged
+from replicode.theory.typeset.notation import latex
 
 SEQUENCE_LENGTH = sp.Symbol("L_seq", integer=True, positive=True)
 

@@ -1,1 +1,5 @@
-"""Gaussian calculus: laws of fields, the rules of averages, and closed forms built from them."""
+"""Gaussian calculus: `laws` of the fields, `rules` of averages, and what is built from them.
+
+`expectation` averages an expression, reading it as `terms` that rules know, with the functions of `special`; `sequence`
+averages products over tokens, `moments` powers; `closed` are the closed forms.
+"""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from replicode.theory.expansion import expanded
+from replicode.theory.calculus.expansion import expanded
 from replicode.theory.language.activation import Activation, TokenForm
 from replicode.theory.language.functions import KINKED
 from replicode.theory.language.nodes import L, X

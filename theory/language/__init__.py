@@ -1,4 +1,8 @@
-"""The language of activations and task log-weights: what it has (`functions`), how it is read and how it is written."""
+"""The language that users type: what it has, how it is read and how it is written.
+
+`functions` has one record a function, `nodes` those that SymPy lacks; `reader` reads text safely and `writer` writes it
+back. `activation`, `task` and `losses` are what is read, `vector` the sums over tokens in it.
+"""
 
 from replicode.theory.language.reader import (
     ALLOWED,

@@ -48,7 +48,7 @@ _TAKEN = (
     "alpha noise lambda_k lambda_v init tol digits w y z"
 )
 RESERVED = frozenset(_TAKEN.split())
-# The sums over tokens, their derivatives (tokens.py) and the fields (derive/saddle.py) have names of these shapes.
+# The sums over tokens, their derivatives (calculus/tokens.py) and the fields have names of these shapes.
 _TAKEN_SHAPES = re.compile(r"(?:[SABK]|[ab][xw])_\d+|(?:w|G|dEM)_\w+")
 
 

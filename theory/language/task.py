@@ -13,8 +13,8 @@ from difflib import get_close_matches
 
 import sympy as sp
 
+from replicode.theory.calculus.expansion import expanded
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.expansion import expanded
 from replicode.theory.gaussian.laws import gaussian_from_log_weight, is_quadratic
 from replicode.theory.language import check_names, parse, unparse
 from replicode.theory.language.nodes import L, TokenSum, X

@@ -18,11 +18,11 @@ import sympy as sp
 from mpmath import mpf
 from sympy.core.function import AppliedUndef
 
+from replicode.theory.calculus.expansion import expanded
+from replicode.theory.calculus.numeric import Program, Undefined, shown
 from replicode.theory.errors import InputError, LanguageError, Refusal
-from replicode.theory.expansion import expanded
 from replicode.theory.language import ALLOWED, parse, unparse
 from replicode.theory.language.nodes import L, TokenSum, X, relu
-from replicode.theory.numeric import Program, Undefined, shown
 
 Function = Callable[..., object]
 

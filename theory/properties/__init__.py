@@ -1,1 +1,1 @@
-"""What is true of an activation: symbolic properties, domain, kinks, and the analysis that gathers them."""
+"""What is true of an activation: `symbolic` properties, `domain`, `kinks`, and of a `loss`; `analysis` gathers them."""

@@ -17,12 +17,12 @@ import sympy as sp
 from mpmath import mpf
 
 from replicode.theory.budget import budget
-from replicode.theory.expansion import expanded
+from replicode.theory.calculus.expansion import expanded
+from replicode.theory.calculus.numeric import Program, Undefined, random_scores, shown
 from replicode.theory.language import unparse
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.functions import each
 from replicode.theory.language.nodes import TokenSum, X
-from replicode.theory.numeric import Program, Undefined, random_scores, shown
 from replicode.theory.properties.symbolic import (
     DIGITS,
     ZERO,

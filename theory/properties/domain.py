@@ -17,12 +17,12 @@ import mpmath
 import sympy as sp
 from mpmath import mpf
 
+from replicode.theory.calculus.numeric import Program, Undefined, random_scores, shown, zero_along
 from replicode.theory.errors import InputError
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.functions import nodes_that
 from replicode.theory.language.nodes import L, TokenSum
 from replicode.theory.language.writer import unparse
-from replicode.theory.numeric import Program, Undefined, random_scores, shown, zero_along
 
 _DIGITS = 40
 _TOKENS = (2, 3)

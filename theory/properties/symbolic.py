@@ -17,12 +17,12 @@ import mpmath
 import sympy as sp
 from mpmath import mpf
 
-from replicode.theory.expansion import MAX_EXPANDED, expanded, expanded_terms
+from replicode.theory.calculus.expansion import MAX_EXPANDED, expanded, expanded_terms
+from replicode.theory.calculus.numeric import Program, Undefined, random_scores, shown, zero_along
 from replicode.theory.language import _budget, _Exhausted
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.functions import FOLDED, KINKED, rewritten
 from replicode.theory.language.nodes import L, TokenSum, X
-from replicode.theory.numeric import Program, Undefined, random_scores, shown, zero_along
 
 Found = TypeVar("Found")
 

@@ -1,4 +1,4 @@
-"""What training finds on given data: minima from many starts, their energies, and their overlaps."""
+"""What training finds on given data: `minima` from many starts, and a `summary` of their energies and overlaps."""
 
 from replicode.validation.landscape import minima as minima
 from replicode.validation.landscape.minima import FAMILIES, Landscape, Minimum, explore

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from replicode.codegen.threads import one_thread
+from replicode.validation.data.sampling import Array, Dataset
 from replicode.validation.experiment import streams
 from replicode.validation.ledger import Ledger, LedgerError
-from replicode.validation.measure import measure
-from replicode.validation.methods import GradientDescent
 from replicode.validation.module import GeneratedAttention
-from replicode.validation.sampling import Array, Dataset
-from replicode.validation.training import Random, Start, Trained, Warm, train
+from replicode.validation.statistics.measure import measure
+from replicode.validation.training.methods import GradientDescent
+from replicode.validation.training.train import Random, Start, Trained, Warm, train
 
 FAMILIES = ("informed", "shaken", "random", "descent", "hopping")
 SHAKEN = (0.3, 0.6, 1.0)  # how far a minimum is moved, relative to its own size

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from replicode.validation.data.sampling import Array
 from replicode.validation.landscape.minima import FAMILIES, Landscape, Minimum, weights
-from replicode.validation.sampling import Array
 
 SHOWN = ("energy", "test_risk", "train_loss", "m_k", "q_k", "m_v", "q_v")
 SAME = 1e-3  # relative distance in overlap below which two minima are one

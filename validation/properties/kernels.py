@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from replicode.codegen.oracle import evaluate
+from replicode.codegen.interpret.oracle import evaluate
 from replicode.validation.properties.subject import Subject
 from replicode.validation.properties.symmetries import EXACT
 from replicode.validation.properties.verdict import Verdict, compared, every, not_applicable

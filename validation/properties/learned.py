@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from replicode.theory.model import Model
-from replicode.validation.learning import learning
 from replicode.validation.properties.verdict import Verdict, not_applicable
+from replicode.validation.training.learning import learning
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FIELDS = 200

@@ -8,10 +8,10 @@ from types import ModuleType
 
 import numpy as np
 
-from replicode.codegen.population import BayesGain, averager, bayes_gain
+from replicode.codegen.interpret.population import BayesGain, averager, bayes_gain
+from replicode.codegen.interpret.sampled import evaluated
 from replicode.codegen.runtime.nodes import sobol
 from replicode.codegen.runtime.optimum import CHECK, FINE
-from replicode.codegen.sampled import evaluated
 from replicode.theory.derive.nishimori import nishimori
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.gaussian.closed import closed_averages

@@ -9,8 +9,8 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
+from replicode.theory.calculus.numeric import Program
 from replicode.theory.model import NU
-from replicode.theory.numeric import Program
 from replicode.validation.properties.averages import (
     CONJUGATES,
     NODES,

@@ -9,15 +9,15 @@ from functools import lru_cache
 import mpmath
 import numpy as np
 
+from replicode.codegen.interpret.population import averager
 from replicode.codegen.loading import call
-from replicode.codegen.population import averager
 from replicode.codegen.runtime.bayes_evolution import Branch
 from replicode.codegen.runtime.bayes_solver import equilibrium
 from replicode.codegen.runtime.optimum import FINE
+from replicode.theory.calculus.numeric import Undefined
 from replicode.theory.errors import Refusal
 from replicode.theory.language.task import Task
 from replicode.theory.lengths import lengths
-from replicode.theory.numeric import Undefined
 from replicode.validation.bayes import bayes_module
 from replicode.validation.properties.averages import PHYSICS, Physics, Saddle, ordered, quiet, resolution, saddles
 from replicode.validation.properties.population import best_gain

@@ -15,9 +15,10 @@ import sympy as sp
 from mpmath import mpf
 
 from replicode.codegen.compiler import generate
+from replicode.codegen.interpret.oracle import evaluate
 from replicode.codegen.ir import Kernel
 from replicode.codegen.lower import lower, pullback_kernel, sigma_kernel, stable_form
-from replicode.codegen.oracle import evaluate
+from replicode.theory.calculus.numeric import Program, Undefined, random_scores
 from replicode.theory.derive.saddle import SaddleSystem, derive, loss_derivatives
 from replicode.theory.errors import Refusal
 from replicode.theory.language.activation import Activation, activation
@@ -25,7 +26,6 @@ from replicode.theory.language.nodes import X
 from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, lengths
 from replicode.theory.model import DEFAULT_MODEL, F, Model, Y
-from replicode.theory.numeric import Program, Undefined, random_scores
 from replicode.theory.properties.analysis import Analysis, analysis, known_values
 from replicode.theory.properties.domain import check_domain
 from replicode.theory.properties.symbolic import properties

@@ -1,0 +1,403 @@
+"""Numerical values of averages that factorise over the tokens (`replicode.theory.gaussian.sequence`).
+
+One-token averages are composite Gauss-Legendre sums over the student's score x, with panels split at kinks and graded
+towards zeros of the bodies, times a trapezoid rule for the teacher's score given x. Laplace integrals are trapezoid
+sums in log s, where their integrands are analytic in a strip of half width pi/2. Every function is carried as a sign
+and a logarithm, so that scores of hundreds neither overflow nor cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import sympy as sp
+from numpy.typing import NDArray
+from scipy import special
+
+from replicode.codegen.emit.printer import numpy_source
+from replicode.codegen.runtime.nodes import gauss_panels
+from replicode.theory.errors import Refusal
+from replicode.theory.gaussian.sequence import InversePower, Product, SignedFunction
+from replicode.theory.language.nodes import L, X
+from replicode.theory.model import CHI_STAR, NU
+
+Array = NDArray[np.float64]
+Numeric = Callable[..., Array]
+
+_PANEL_WIDTH = 0.8
+_LOG_STEP = 0.24
+SCAN = np.linspace(-40.0, 40.0, 1601)
+_REACH = 9.5
+_DEPTH = 42.0  # what is e^-42 below the largest is left out
+_BLOCK = 4_000_000
+_COARSE = 400
+_LARGEST_WORK = 1.5e9
+_LONGEST_AXIS = 200_000
+_GENTLE = 0.4
+_ROWS = 64
+_GONE = 6.8  # exp(-exp(6.8)) is 0
+_HERMITE_NODES = 20
+_SHARP = 0.02
+_ZOOMS = 14
+
+
+class Law(NamedTuple):
+    """Overlaps m_k, q_k and the law N(mean, variance) of chi* at the hidden token, where it is Gaussian."""
+
+    m: float
+    q: float
+    hidden: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes of one token's (x, chi*) with the logarithms of their weights."""
+
+    x: Array
+    chi: Array
+    log_weight: Array
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A function of one token as sign and logarithm of its size, with its kinks in x."""
+
+    sign: Numeric
+    log: Numeric
+    kinks: tuple[Numeric, ...]
+
+
+def signed(expr: sp.Expr, symbols: tuple[sp.Symbol, ...]) -> Signed:
+    """Compile sign and log |expr|, exponentials turned into their exponents."""
+    found = SignedFunction.of(expr)
+    kinks = tuple(compiled(k, symbols) for k in found.kinks)
+    return Signed(compiled(found.sign, symbols), compiled(found.log, symbols), kinks)
+
+
+@lru_cache(maxsize=4096)
+def compiled(expr: sp.Expr, symbols: tuple[sp.Symbol, ...]) -> Numeric:
+    """The expression as a NumPy function of the symbols, printed by the emitter's own printer."""
+    names = {s: sp.Symbol(f"v{i}", real=True) for i, s in enumerate(symbols)}
+    source = numpy_source(expr.xreplace(names))
+    arguments = ", ".join(n.name for n in names.values())
+    space: dict[str, Numeric] = {"np": np, "special": special}  # type: ignore[dict-item]
+    exec(f"def f({arguments}):\n    return {source}", space)
+    return space["f"]
+
+
+class Evaluator:
+    """Products at given parameter values: `value(products, lengths)` is one number per length."""
+
+    def __init__(self, law: Law, values: Mapping[sp.Symbol, float], fineness: float = 1.0) -> None:
+        self.law = law
+        self.fineness = fineness
+        self.symbols = (X, CHI_STAR, NU, L, *sorted(set(values) - {NU}, key=lambda s: s.name))
+        self.values = [values.get(s, 0.0) for s in self.symbols[2:]]
+        self._totals: dict[tuple[sp.Expr, bool, int], float] = {}
+
+    def value(self, products: Sequence[Product], lengths: Sequence[int]) -> Array:
+        """The sum of the products for each number of tokens."""
+        total = np.zeros(len(lengths))
+        for product in products:
+            fixed = L not in set().union(*(e.free_symbols for e in (*product.functions, product.every)))
+            fixed &= all(L not in (p.body + p.offset).free_symbols for p in product.powers)
+            if fixed and len(lengths) > 1:
+                total += self._product(product, np.asarray(lengths), int(max(lengths)))
+            else:
+                total += [float(self._product(product, np.array([n]), n)[0]) for n in lengths]
+        return total
+
+    def _call(self, function: Numeric, x: Array | float, chi: Array | float, tokens: int) -> Array:
+        more = list(self.values)
+        more[1] = float(tokens)
+        with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+            found = np.asarray(function(x, chi, *more), dtype=float)
+        return np.broadcast_to(found, np.broadcast_shapes(np.shape(x), np.shape(chi))).astype(float)
+
+    def _product(self, product: Product, lengths: NDArray[np.int_], tokens: int) -> Array:
+        coefficients = [compiled(product.coefficient, self.symbols) for _ in lengths]
+        coefficient = np.array([float(self._call(c, 0.0, 0.0, n)) for c, n in zip(coefficients, lengths)])
+        coefficient[lengths < len(product.functions)] = 0.0
+        if not coefficient.any():
+            return coefficient
+        spare = np.maximum(lengths - len(product.functions), 0)
+        if not product.powers:
+            numbers = [self._total(f * product.every, i == 0, tokens) for i, f in enumerate(product.functions)]
+            return coefficient * float(np.prod(numbers)) * self._total(product.every, False, tokens) ** spare
+        bodies = [signed(p.body, self.symbols) for p in product.powers]
+        functions = [signed(f * product.every, self.symbols) for f in product.functions]
+        powers = [float(p.power) for p in product.powers]
+        carriers = [self._carrier(functions, body, p, tokens) for body, p in zip(bodies, powers)]
+        tables = []
+        for index, function in enumerate((*functions, signed(product.every, self.symbols))):
+            carried = [p if index == c else 0.0 for p, c in zip(powers, carriers)]
+            tables.append(self._token_table(function, bodies, carried, index == 0, tokens))
+        axes = self._log_axes(product.powers, tables, spare, tokens)
+        return coefficient * self._laplace(product.powers, tables, spare, axes, tokens)
+
+    def _total(self, function: sp.Expr, hidden: bool, tokens: int) -> float:
+        """The plain average of a function over one token."""
+        key = (function, hidden, tokens)
+        if key not in self._totals:
+            self._totals[key] = self._token_table(signed(function, self.symbols), (), (), hidden, tokens).total()
+        return self._totals[key]
+
+    def _carrier(self, functions: Sequence[Signed], body: Signed, power: float, tokens: int) -> int:
+        """The token whose function a power s^p keeps bounded best: the one that grows with the body."""
+        x, chi = self._scan(True)
+        with np.errstate(invalid="ignore"):
+            grown = [
+                np.ptp(_finite(self._call(f.log, x, chi, tokens) - power * self._call(body.log, x, chi, tokens)))
+                for f in functions
+            ]
+        return int(np.argmin(grown))
+
+    def _scan(self, hidden: bool, at: Array = SCAN) -> tuple[Array, Array]:
+        """A line of (x, chi*) through the law of one token, coarse unless points are given."""
+        mean, scale = self._score_law(hidden)
+        x = mean + scale * at
+        return x, self._teacher_mean(x) if self.law.q > 0.0 else at
+
+    def _score_law(self, hidden: bool) -> tuple[float, float]:
+        m, q = self.law.m, self.law.q
+        if not hidden or self.law.hidden is None:
+            return 0.0, float(np.sqrt(q))
+        mean, variance = self.law.hidden
+        return m * mean, float(np.sqrt(max(q + m * m * (variance - 1.0), 0.0)))
+
+    def _teacher_mean(self, x: Array) -> Array:
+        return x * (self.law.m / self.law.q) if self.law.q > 0.0 else np.zeros_like(x)
+
+    def _token_table(
+        self, function: Signed, bodies: Sequence[Signed], carried: Sequence[float], hidden: bool, tokens: int
+    ) -> TokenTable:
+        nodes = self._nodes(function, bodies, carried, hidden, tokens)
+        sign = self._call(function.sign, nodes.x, nodes.chi, tokens)
+        log = self._call(function.log, nodes.x, nodes.chi, tokens) + nodes.log_weight
+        logs = [self._call(b.log, nodes.x, nodes.chi, tokens) for b in bodies]
+        with np.errstate(invalid="ignore"):
+            for p, b in zip(carried, logs):
+                log = log - p * b if p else log
+        log = np.where(np.isnan(log), -np.inf, log)
+        keep = (log > log.max() - _DEPTH) & np.isfinite(log) if log.size else np.zeros(0, bool)
+        return TokenTable(sign[keep], log[keep], tuple(b[keep] for b in logs), tuple(carried))
+
+    def _nodes(
+        self, function: Signed, bodies: Sequence[Signed], carried: Sequence[float], hidden: bool, tokens: int
+    ) -> Nodes:
+        """Nodes fine enough for the sharpest body, split where something has a kink or vanishes."""
+        mean, scale = self._score_law(hidden)
+        zeta, log_zeta = self._teacher_nodes(bodies, hidden, tokens)
+        if scale == 0.0:
+            x, log_x = np.array([mean]), np.zeros(1)
+        else:
+            x, log_x = self._score_nodes(function, bodies, carried, hidden, tokens)
+        chi = self._teacher_mean(x)[:, None] + self._teacher_spread() * zeta
+        shape = chi.shape
+        return Nodes(np.broadcast_to(x[:, None], shape).ravel(), chi.ravel(), (log_x[:, None] + log_zeta).ravel())
+
+    def _teacher_nodes(self, bodies: Sequence[Signed], hidden: bool, tokens: int) -> tuple[Array, Array]:
+        """chi* given x, in units of its spread; one node where the teacher is not needed or follows from x."""
+        degenerate = self.law.q > 0.0 and self.law.m**2 >= self.law.q * (1.0 - 1e-14)
+        if self.law.hidden is not None or degenerate:
+            return np.zeros(1), np.zeros(1)
+        spread = self._teacher_spread()
+        slopes = [_steepest(self._call(b.log, np.zeros_like(SCAN), SCAN, tokens), SCAN) for b in bodies]
+        sharp = spread * max([1.0, *slopes])
+        if sharp < _GENTLE:
+            hermite, weights = np.polynomial.hermite_e.hermegauss(int(_HERMITE_NODES * self.fineness))
+            return hermite, np.log(weights / weights.sum())
+        h = min(0.5, 0.55 / sharp) / self.fineness
+        zeta = h * np.arange(-int(_REACH / h), int(_REACH / h) + 1, dtype=np.float64)
+        return zeta, np.log(h) - zeta**2 / 2.0 - np.log(2.0 * np.pi) / 2.0
+
+    def _teacher_spread(self) -> float:
+        """The standard deviation of chi* given x."""
+        return float(np.sqrt(max(1.0 - self.law.m**2 / self.law.q, 0.0))) if self.law.q > 0.0 else 1.0
+
+    def _score_nodes(
+        self, function: Signed, bodies: Sequence[Signed], carried: Sequence[float], hidden: bool, tokens: int
+    ) -> tuple[Array, Array]:
+        mean, scale = self._score_law(hidden)
+        u, weights = gauss_panels(self._edges([(function, carried)], bodies, hidden, tokens))
+        return mean + scale * u, np.log(weights) - u**2 / 2.0 - np.log(2.0 * np.pi) / 2.0
+
+    def _edges(
+        self, functions: Sequence[tuple[Signed, Sequence[float]]], bodies: Sequence[Signed], hidden: bool, tokens: int
+    ) -> Array:
+        """Panel edges in units of the score's deviation, for token functions with the powers they carry."""
+        mean, scale = self._score_law(hidden)
+        x, chi = self._scan(hidden)
+        logs = [self._call(b.log, x, chi, tokens) for b in bodies]
+        reached = np.abs(SCAN) <= _REACH
+        sizes: list[Array] = []
+        for function, carried in functions:
+            log = self._call(function.log, x, chi, tokens)
+            with np.errstate(invalid="ignore"):
+                for p, b in zip(carried, logs):
+                    log = log - p * b if p else log
+            log = np.where(np.isfinite(log), log, -np.inf) - SCAN**2 / 2.0
+            if np.isfinite(log).any():
+                reached |= log > log.max() - _DEPTH
+                sizes.append(self._call(function.sign, x, chi, tokens) * np.exp(log - log.max()))
+        low, high = SCAN[reached].min(), SCAN[reached].max()
+        sharp = max([1.0, *[_steepest(b[reached], SCAN[reached]) for b in logs], *[roughest(s) for s in sizes]])
+        edges = np.linspace(low, high, int(np.ceil((high - low) * sharp * self.fineness / _PANEL_WIDTH)) + 1)
+        if scale > 0.0:
+            signed_ones = (*[f for f, _ in functions], *bodies)
+            kinks = np.array([float(self._call(k, 0.0, 0.0, tokens)) for s in signed_ones for k in s.kinks])
+            edges = np.r_[edges, (kinks - mean) / scale]
+        for body, log in zip(bodies, logs):
+            lowest = _sharp_minima(log, reached)
+            edges = np.r_[edges, _graded([self._lowest(body, u, hidden, tokens) for u in lowest])]
+        return np.unique(np.clip(edges[np.isfinite(edges)], low, high))
+
+    def _lowest(self, body: Signed, near: float, hidden: bool, tokens: int) -> float:
+        """Where a body is smallest, close to a point of the scan: in an interval ten times smaller, again and again."""
+        reach = float(SCAN[1] - SCAN[0])
+        for _ in range(_ZOOMS):
+            line = near + reach * np.linspace(-1.0, 1.0, 41)
+            log = self._call(body.log, *self._scan(hidden, line), tokens)
+            near, reach = float(line[np.argmin(np.where(np.isnan(log), np.inf, log))]), 0.1 * reach
+        return near
+
+    def _log_axes(
+        self, powers: Sequence[InversePower], tables: Sequence[TokenTable], spare: NDArray[np.int_], tokens: int
+    ) -> list[Array]:
+        """The ranges of log s in which the integrand matters, from a coarse look, with their steps."""
+        coarse = []
+        for k, p in enumerate(powers):
+            logs = np.concatenate([t.bodies[k] for t in tables])
+            logs = logs[np.isfinite(logs)]
+            low, high = -logs.max() - 45.0 / float(p.power), -logs.min() + 8.0
+            most = _COARSE // len(powers) ** 2
+            coarse.append(np.linspace(low, high, int(min(most, high - low)) + 2))
+        integrand = np.abs(self._integrand(powers, tables, spare, coarse, tokens))
+        if not integrand.max() > 0.0:
+            return [np.zeros(1)] * len(coarse)
+        grid = tuple(range(1, integrand.ndim))
+        relevant = (integrand > 1e-19 * integrand.max(axis=grid, keepdims=True)).any(axis=0)
+        axes = []
+        for k, axis in enumerate(coarse):
+            along = np.flatnonzero(relevant.any(axis=tuple(j for j in range(relevant.ndim) if j != k)))
+            h = _LOG_STEP / self.fineness
+            margin = 2.0 * (axis[1] - axis[0])
+            axes.append(np.arange(axis[along[0]] - margin, axis[along[-1]] + margin, h))
+        return axes
+
+    def _laplace(
+        self,
+        powers: Sequence[InversePower],
+        tables: Sequence[TokenTable],
+        spare: NDArray[np.int_],
+        axes: Sequence[Array],
+        tokens: int,
+    ) -> Array:
+        if axes[0].size == 1:
+            return np.zeros(spare.size)
+        cell = float(np.prod([a[1] - a[0] for a in axes]))
+        norm = float(np.prod([special.gamma(float(p.power)) for p in powers]))
+        total = np.zeros(spare.size)
+        most = max(t.log.size for t in tables)
+        if (len(axes) > 1 and most * sum(a.size for a in axes) > _LARGEST_WORK) or axes[0].size > _LONGEST_AXIS:
+            raise Refusal("the weights are too sharp for this quadrature: take a smaller nu or |k|, or nu = inf")
+        rows = max(1, _BLOCK // most) if len(axes) > 1 else axes[0].size
+        for begin in range(0, axes[0].size, rows):
+            block = [axes[0][begin : begin + rows], *axes[1:]]
+            total += self._integrand(powers, tables, spare, block, tokens).sum(axis=tuple(range(1, len(axes) + 1)))
+        return total * cell / norm
+
+    def _integrand(
+        self,
+        powers: Sequence[InversePower],
+        tables: Sequence[TokenTable],
+        spare: NDArray[np.int_],
+        axes: Sequence[Array],
+        tokens: int,
+    ) -> Array:
+        """prod over tokens of their one-token averages, for each length on the grid of log s."""
+        offsets = [float(self._call(compiled(p.offset, self.symbols), 0.0, 0.0, tokens)) for p in powers]
+        damping = [np.exp(-c * np.exp(np.minimum(a, 700.0))) for c, a in zip(offsets, axes)]
+        result = damping[0] if len(axes) == 1 else np.multiply.outer(damping[0], damping[1])
+        for table in tables[:-1]:
+            result = result * table.at(axes)
+        return result * tables[-1].at(axes) ** spare.reshape(-1, *[1] * len(axes))
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """sum_i sign_i exp(log_i) prod_k (s_k b_ki)^carried_k exp(-s_k b_ki) over the nodes i of one token."""
+
+    sign: Array
+    log: Array
+    bodies: tuple[Array, ...]
+    carried: tuple[float, ...]
+
+    def total(self) -> float:
+        """The plain average, without sums in denominators."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return float(np.sum(self.sign * np.exp(self.log)))
+
+    def at(self, axes: Sequence[Array]) -> Array:
+        """On the grid of log s: a vector for one sum, a matrix for two."""
+        if len(axes) == 1:
+            return self._along(axes[0])
+        with np.errstate(under="ignore", over="ignore"):
+            first = self.sign * np.exp(self.log + self._exponent(0, axes[0], slice(None)))
+            return np.asarray(first @ np.exp(self._exponent(1, axes[1], slice(None))).T)
+
+    def _along(self, axis: Array) -> Array:
+        """Along one axis: exp(-s b) is 1 or 0 but for a band of nodes, and (s b)^p exp(-s b) is 0 outside of it."""
+        order = np.argsort(self.bodies[0], kind="stable")
+        sorted_table = TokenTable(self.sign[order], self.log[order], (self.bodies[0][order],), self.carried)
+        body, p = sorted_table.bodies[0], self.carried[0]
+        depth = 45.0 / min(p, 1.0) if p else 40.0
+        with np.errstate(under="ignore", over="ignore"):
+            below = np.r_[0.0, np.cumsum(sorted_table.sign * np.exp(sorted_table.log))] if p == 0.0 else None
+            found = np.empty(axis.size)
+            for begin in range(0, axis.size, _ROWS):
+                u = axis[begin : begin + _ROWS]
+                band = slice(*np.searchsorted(body, [-depth - u[-1], _GONE - u[0]]))
+                terms = sorted_table.log[band] + sorted_table._exponent(0, u, band)
+                found[begin : begin + _ROWS] = (sorted_table.sign[band] * np.exp(terms)).sum(axis=1)
+                if below is not None:
+                    found[begin : begin + _ROWS] += below[band.start]
+        return found
+
+    def _exponent(self, k: int, axis: Array, nodes: slice) -> Array:
+        log_sb = axis[:, None] + self.bodies[k][nodes]
+        return self.carried[k] * np.where(np.isfinite(log_sb), log_sb, -1e300 * (self.carried[k] > 0)) - np.exp(log_sb)
+
+
+def _finite(values: Array) -> Array:
+    kept = values[np.isfinite(values)]
+    return kept if kept.size else np.array([0.0, np.inf])
+
+
+def _sharp_minima(log: Array, reached: NDArray[np.bool_]) -> list[float]:
+    """The points of the scan at which a body has a sharp minimum, where it may vanish."""
+    inner = np.flatnonzero((log[1:-1] < log[:-2]) & (log[1:-1] <= log[2:]) & reached[1:-1]) + 1
+    return [float(SCAN[i]) for i in inner if not min(log[i - 1], log[i + 1]) - log[i] <= _SHARP]
+
+
+def _graded(points: Sequence[float]) -> Array:
+    """Edges that halve towards every point, from both sides."""
+    steps = (SCAN[1] - SCAN[0]) * 2.0 ** -np.arange(-3.0, 30.0)
+    return np.concatenate([np.zeros(0), *(np.r_[u - steps, u, u + steps] for u in points)])
+
+
+def _steepest(log: Array, at: Array) -> float:
+    """The largest slope of the logarithm of a body; what vanishes is graded instead."""
+    with np.errstate(invalid="ignore"):
+        slopes = np.abs(np.diff(log) / np.diff(at))
+    slopes = slopes[np.isfinite(slopes)]
+    return float(min(slopes.max(), max(8.0, float(np.quantile(slopes, 0.98))))) if slopes.size else 1.0
+
+
+def roughest(sizes: Array) -> float:
+    """The largest slope, in units of the largest size, of a function times the density along the scan."""
+    return float(np.abs(np.diff(sizes)).max() / (SCAN[1] - SCAN[0]))

@@ -1,0 +1,1 @@
+"""More digits than double precision has: `saddle` solves, `kernel` has the programs, `arb` numbers with bounds."""

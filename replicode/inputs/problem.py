@@ -1,0 +1,128 @@
+"""One activation on one task, with numbers for all its parameters: what is solved again and again along a way.
+
+A `Problem` is solved at any values of its parameters, from a solution nearby where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from replicode.inputs.arguments import point
+from replicode.inputs.asked import asked
+from replicode.inputs.learned import LABELS, LOSS, learned, named
+from replicode.inputs.spectrum import SpectrumLike, structured, token_spectrum
+from replicode.modules import call, module_for
+from replicode.theory.errors import InputError
+from replicode.theory.lengths import Lengths, Tokens, lengths
+from replicode.theory.limits import given_parameters
+
+if TYPE_CHECKING:
+    from replicode.inputs.spectrum import TokenSpectrum
+    from replicode.theory.language.activation import ActivationLike
+    from replicode.theory.language.task import Task
+    from replicode.theory.model import Model
+
+PHYSICS = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
+Start = str | Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What is learned, and from which tokens, as users name it."""
+
+    loss: str = LOSS
+    labels: str = LABELS
+    spectrum: SpectrumLike | None = None
+    teacher: str | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A module with the values of all parameters; `act`, `task`, `law` and `model` say what it was made for.
+
+    `spectrum` is that of structured tokens, and `named` are loss and labels as they were asked for.
+    """
+
+    act: ActivationLike
+    task: str | Task
+    law: Lengths
+    model: Model | None
+    module: ModuleType
+    values: Mapping[str, float]
+    spectrum: TokenSpectrum | None = None
+    named: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """The names of the blocks: without scores there is no k."""
+        return tuple(name.removeprefix("m_") for name in self.module.ORDER_NAMES if name.startswith("m_"))
+
+    @property
+    def strengths(self) -> tuple[str, ...]:
+        """The names of the strengths of the penalties."""
+        return tuple(f"lambda_{block}" for block in self.blocks)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the module's functions are given besides numbers."""
+        return {} if self.spectrum is None else {"spectrum": self.spectrum.argument}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters: the physics, then those of the activation."""
+        return (*PHYSICS, *self.module.PARAMETERS)
+
+    def with_values(self, **changes: float) -> Problem:
+        """The same with other numbers."""
+        return replace(self, values={**self.values, **changes})
+
+    def check(self) -> None:
+        """The numbers are within what is allowed."""
+        point(*(self.values[name] for name in PHYSICS))
+
+    def check_name(self, argument: str, name: str) -> str:
+        """A parameter that this problem has."""
+        if name not in self.names:
+            raise InputError(argument, name, f"one of {', '.join(self.names)}")
+        return name
+
+    def solve(
+        self,
+        tol: float | None,
+        init: Start = "informed",
+        derivatives: bool | Sequence[str] = False,
+        branches: bool = True,
+        stability: bool = True,
+    ) -> Any:
+        """The module's Solution; whether other branches and stability are looked into is asked for."""
+        options = {"derivatives": derivatives, "branches": branches, "stability": stability}
+        return call(self.module, "solve", **self.values, **self.data, tol=tol, init=init, **options)
+
+    def asked(self, **options: Any) -> dict[str, Any]:
+        """What was asked for, in words and numbers that JSON holds."""
+        own = {name: self.values[name] for name in self.module.PARAMETERS}
+        physics = {name: self.values[name] for name in PHYSICS}
+        question = {**self.named, **({} if self.spectrum is None else self.spectrum.question())}
+        return asked(self.act, self.task, self.law, own, self.model, **physics, **question, **options)
+
+
+def problem(
+    act: ActivationLike,
+    task: str | Task,
+    tokens: Tokens,
+    physics: Mapping[str, float],
+    parameters: Mapping[str, float] | None = None,
+    more: Mapping[str, float] | None = None,
+    model: Model | None = None,
+    learning: Learning | None = None,
+) -> Problem:
+    """The problem of checked arguments, its module from the cache when it is there."""
+    at = point(*(physics[name] for name in PHYSICS))
+    law, how = lengths(tokens), learning or Learning()
+    spectrum = token_spectrum(how.spectrum, how.teacher)
+    model = structured(learned(model, how.loss, how.labels), spectrum)
+    module, values = module_for(act, task, law, given=given_parameters(parameters, more or {}), model=model)
+    return Problem(act, task, law, model, module, {**at, **values}, spectrum, named(how.loss, how.labels))
