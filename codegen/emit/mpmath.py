@@ -17,6 +17,8 @@ def mpmath_function(function: Function) -> Callable[..., Any]:
         if not isinstance(a.value, sp.Expr):
             raise TypeError(f"{function.name}: {type(a.value).__name__} is a sum over samples, not an expression")
         known[a.target] = a.value.xreplace(known)
+    if function.returned is None:  # SymPy prints no None
+        return lambda *_: None
     value = _nested(function.returned, known)
     vectors = {n.source: n.symbols for n in function.names if isinstance(n, Unpacked)}
     scalars = {s.name: s for e in _leaves(value) for s in e.free_symbols}

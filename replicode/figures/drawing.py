@@ -50,6 +50,11 @@ def checked_picture(path: str | Path) -> Path:
     return checked_file(path)
 
 
+def picture_asked_for(path: str | Path | None) -> Path | None:
+    """The same where a picture is asked for."""
+    return None if path is None else checked_picture(path)
+
+
 def style(plt: Any) -> AbstractContextManager[None]:
     """Settings for print: one serif family for text and mathematics, the same bytes on every run."""
     settings = {

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from replicode.inputs.arguments import point
 from replicode.inputs.asked import asked
 from replicode.inputs.learned import LABELS, LOSS, learned, named
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from replicode.theory.language.activation import ActivationLike
     from replicode.theory.language.task import Task
     from replicode.theory.model import Model
+    from replicode.validation.module import GeneratedAttention
 
 PHYSICS = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
 Start = str | Mapping[str, float]
@@ -54,6 +57,16 @@ class Problem:
     values: Mapping[str, float]
     spectrum: TokenSpectrum | None = None
     named: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def physics(self) -> dict[str, float]:
+        """The numbers that every activation has."""
+        return {name: self.values[name] for name in PHYSICS}
+
+    @property
+    def own(self) -> dict[str, float]:
+        """The parameters of the activation."""
+        return {name: self.values[name] for name in self.module.PARAMETERS}
 
     @property
     def blocks(self) -> tuple[str, ...]:
@@ -101,28 +114,47 @@ class Problem:
         options = {"derivatives": derivatives, "branches": branches, "stability": stability}
         return call(self.module, "solve", **self.values, **self.data, tol=tol, init=init, **options)
 
+    def arguments(self) -> dict[str, Any]:
+        """What a verb takes, beside the activation, for the same problem."""
+        posed = {"task": self.task, "tokens": self.law, "model": self.model, "spectrum": self.spectrum}
+        return {**posed, **self.physics, "parameters": self.own}
+
     def asked(self, **options: Any) -> dict[str, Any]:
         """What was asked for, in words and numbers that JSON holds."""
-        own = {name: self.values[name] for name in self.module.PARAMETERS}
-        physics = {name: self.values[name] for name in PHYSICS}
         question = {**self.named, **({} if self.spectrum is None else self.spectrum.question())}
-        return asked(self.act, self.task, self.law, own, self.model, **physics, **question, **options)
+        return asked(self.act, self.task, self.law, self.own, self.model, **self.physics, **question, **options)
+
+    def attention(self) -> GeneratedAttention:
+        """The same as the trainer and the measurements see it."""
+        from replicode.theory.model import DEFAULT_MODEL
+        from replicode.validation.data.spectrum import Coordinates
+        from replicode.validation.module import GeneratedAttention
+
+        coordinates = None if self.spectrum is None else Coordinates.of(self.spectrum.coordinates)
+        params, model = np.array(list(self.own.values())), self.model or DEFAULT_MODEL
+        return GeneratedAttention(self.module, self.values["nu"], self.values["noise"], params, model, coordinates)
 
 
 def problem(
     act: ActivationLike,
     task: str | Task,
     tokens: Tokens,
-    physics: Mapping[str, float],
+    numbers: Mapping[str, float],
     parameters: Mapping[str, float] | None = None,
     more: Mapping[str, float] | None = None,
     model: Model | None = None,
     learning: Learning | None = None,
+    backend: str = "numpy",
 ) -> Problem:
-    """The problem of checked arguments, its module from the cache when it is there."""
-    at = point(*(physics[name] for name in PHYSICS))
+    """The problem of checked arguments, its module from the cache when it is there.
+
+    `numbers` are those of PHYSICS; others among them, and `parameters` and `more`, are the activation's.
+    """
+    at = point(*(numbers[name] for name in PHYSICS))
+    own = {name: value for name, value in numbers.items() if name not in PHYSICS}
+    given = given_parameters(parameters, {**own, **(more or {})})
     law, how = lengths(tokens), learning or Learning()
     spectrum = token_spectrum(how.spectrum, how.teacher)
     model = structured(learned(model, how.loss, how.labels), spectrum)
-    module, values = module_for(act, task, law, given=given_parameters(parameters, more or {}), model=model)
+    module, values = module_for(act, task, law, backend, given, model)
     return Problem(act, task, law, model, module, {**at, **values}, spectrum, named(how.loss, how.labels))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -74,3 +75,14 @@ def read_range(name: str, given: Any) -> Range | float:
     if not ordered or count != int(count) or not 2 <= count <= MOST_COUNT:
         raise InputError(name, given, ALLOWED)
     return Range(name, numbers[0], numbers[1], int(count))
+
+
+def read_ranges(count: int, given: Mapping[str, Any]) -> tuple[list[Range], dict[str, float]]:
+    """So many ranges among arguments, and the numbers of all of them, that of a range being its lower end."""
+    read = {name: read_range(name, value) for name, value in given.items()}
+    ranges = [value for value in read.values() if isinstance(value, Range)]
+    if len(ranges) != count:
+        told = ", ".join(r.name for r in ranges) or "no range"
+        wanted = "one parameter as a range" if count == 1 else "two parameters as ranges"
+        raise InputError("range", told, f"exactly {wanted}; each is {ALLOWED}")
+    return ranges, {name: value.low if isinstance(value, Range) else value for name, value in read.items()}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from replicode.branches.arclength import Array, Branch, Steps, follow
-from replicode.inputs.problem import PHYSICS, Problem, Start, problem
-from replicode.inputs.ranges import Range, read_range
+from replicode.inputs.problem import Problem, Start, problem
+from replicode.inputs.ranges import Range, read_ranges
 from replicode.modules import call
 from replicode.results import Result
 from replicode.theory.errors import InputError
@@ -86,17 +86,11 @@ def branch(
     Averages are prox-free on one set of nodes per point: where folds of the prox weigh, a warning says so.
     """
     given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    read = {n: read_range(n, v) for n, v in {**given, **(parameters or {}), **more}.items()}
-    ranges = [v for v in read.values() if isinstance(v, Range)]
-    if len(ranges) != 1:
-        raise InputError("range", ", ".join(r.name for r in ranges) or "no range", "exactly one parameter as a range")
+    (axis,), fixed = read_ranges(1, {**given, **(parameters or {}), **more})
     if start not in ("low", "high"):
         raise InputError("start", start, "low or high")
-    (axis,) = ranges
     begin = axis.low if start == "low" else axis.high
-    fixed = {n: begin if isinstance(v, Range) else v for n, v in read.items()}
-    own = {n: v for n, v in fixed.items() if n not in PHYSICS}
-    posed = problem(act, task, tokens, {n: fixed[n] for n in PHYSICS}, own, None, model)
+    posed = problem(act, task, tokens, {**fixed, axis.name: begin}, model=model)
     first = posed.solve(1e-6, init, False, False, False)
     if not first.converged:
         return BranchResult(axis.name, {}, (), False, warnings=("no solution at the start",), asked=posed.asked())

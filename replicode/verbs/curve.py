@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from replicode.branches.tracing import Traced, Tracer
+from replicode.figures.drawing import picture_asked_for
 from replicode.inputs.arguments import check_digits
 from replicode.inputs.content import activation_text
 from replicode.inputs.learned import LABELS, LOSS, signal
-from replicode.inputs.problem import PHYSICS, Learning, problem
-from replicode.inputs.ranges import ALLOWED, Range, read_range
+from replicode.inputs.problem import Learning, problem
+from replicode.inputs.ranges import Range, read_ranges
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.results import Result
 from replicode.theory.errors import InputError, ReplicodeError
@@ -133,17 +134,17 @@ def curve(
         "lambda_k": lambda_k,
         "lambda_v": lambda_v,
     }
-    read = {n: read_range(n, v) for n, v in {**given, **(parameters or {}), **more}.items()}
-    axis, fixed = _axis(read, optimal)
+    (axis,), fixed = read_ranges(1, {**given, **(parameters or {}), **more})
+    if optimal and axis.name in OVER:
+        raise InputError("optimal", axis.name, "a range of another parameter: the lambdas are searched over")
     tol = None if digits is None else check_digits(digits)
-    target = _target(output)
+    target = picture_asked_for(output)
     told = say or (lambda _: None)
     names = [act if isinstance(act, str) else activation_text(act) for act in acts]
     if len(set(names)) < len(names):
         raise InputError("activation", ", ".join(names), "each activation once")
-    physics, own = {n: fixed[n] for n in PHYSICS}, {n: v for n, v in fixed.items() if n not in PHYSICS}
     how = Learning(loss, labels, spectrum, teacher)
-    posed = [problem(act, task, tokens, physics, own, None, model, how) for act in acts]
+    posed = [problem(act, task, tokens, fixed, model=model, learning=how) for act in acts]
     for each in posed:
         each.check_name("parameter", axis.name)
         each.with_values(**{axis.name: axis.high}).check()
@@ -164,25 +165,6 @@ def curve(
         ),
     )
     return found if target is None else _saved(found, target, axis.logarithmic)
-
-
-def _axis(read: Mapping[str, Range | float], optimal: bool) -> tuple[Range, dict[str, float]]:
-    """The one range, and the numbers of all, that of the range being its lower end."""
-    ranges = [v for v in read.values() if isinstance(v, Range)]
-    if len(ranges) != 1:
-        told = ", ".join(r.name for r in ranges) or "no range"
-        raise InputError("range", told, f"exactly one parameter as a range; each is {ALLOWED}")
-    if optimal and ranges[0].name in OVER:
-        raise InputError("optimal", ranges[0].name, "a range of another parameter: the lambdas are searched over")
-    return ranges[0], {n: v.low if isinstance(v, Range) else v for n, v in read.items()}
-
-
-def _target(output: str | Path | None) -> Path | None:
-    if output is None:
-        return None
-    from replicode.figures.drawing import checked_picture
-
-    return checked_picture(output)
 
 
 def _traced(
@@ -261,20 +243,11 @@ def _trained(posed: Any, axis: Range, traced: Traced, optimal: bool, told: Say) 
     marks = []
     for i in range(TRAINED_MARKS):
         value = axis.value(low + (high - low) * i / (TRAINED_MARKS - 1))
-        here = posed.with_values(**{axis.name: value}).values
+        here = posed.with_values(**{axis.name: value})
         if optimal:
             row = traced.row(value)
-            here = {**here, **{n: row[n] for n in posed.strengths}}
-        report = validate(
-            posed.act,
-            task=posed.task,
-            tokens=posed.law,
-            dim=TRAINED_DIM,
-            seeds=TRAINED_SEEDS,
-            model=posed.model,
-            spectrum=posed.spectrum,
-            **here,
-        )
+            here = here.with_values(**{n: row[n] for n in posed.strengths})
+        report = validate(posed.act, **here.arguments(), dim=TRAINED_DIM, seeds=TRAINED_SEEDS)
         risk = report.trained.get("test_risk", {})
         mean, sem = risk.get("mean"), risk.get("sem")
         if mean is not None and sem is not None:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from replicode.inputs.arguments import INITS, check_digits, one_of, point
-from replicode.inputs.asked import asked
-from replicode.inputs.spectrum import TokenSpectrum, structured, teacher_weights
+from replicode.inputs.problem import Learning, problem
+from replicode.inputs.spectrum import TokenSpectrum, teacher_weights
 from replicode.kinds import ActivationLike, Task
-from replicode.modules import module_for
 from replicode.results import Result
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
-from replicode.theory.limits import given_parameters, whole_number
+from replicode.theory.limits import whole_number
 from replicode.verbs.solve import solve
 
 RADIAL = ("gaussian", "empirical")
@@ -83,15 +82,13 @@ def validate_embeddings(
     one_of("init", init, INITS)
     one_of("radial", radial, RADIAL)
     root_seed = whole_number("root_seed", root_seed, 0)
-    seeds, law, given = whole_number("seeds", seeds, 2), lengths(tokens), given_parameters(parameters, more)
+    seeds, law = whole_number("seeds", seeds, 2), lengths(tokens)
     if law.fixed is None:
         raise InputError("tokens", str(law), "one number of tokens: sequences of real tokens have a fixed length")
     import numpy as np
 
     from replicode.theory.language.task import task as task_of
     from replicode.validation.data.pool import pool_of, read_pool
-    from replicode.validation.data.spectrum import Coordinates
-    from replicode.validation.module import GeneratedAttention
     from replicode.validation.studies import embeddings as study_of
 
     read = read_pool if isinstance(embeddings, str) or hasattr(embeddings, "__fspath__") else pool_of
@@ -101,12 +98,9 @@ def validate_embeddings(
     rng = np.random.default_rng([root_seed, pool.dim])
     teachers = study_of.teachers_of(teacher_weights(pool.s, teacher), pool.s, rng)
     data = TokenSpectrum(teachers.columns(pool.s), str(embeddings) if read is read_pool else "an array", teacher)
-    model = structured(None, data)
-    assert model is not None
-    module, values = module_for(act, task, law, given=given, model=model)
-    params = np.array([values[p] for p in module.PARAMETERS])
-    coordinates = Coordinates.of(data.coordinates)
-    attention = GeneratedAttention(module, at["nu"], at["noise"], params, model, coordinates)
+    posed = problem(act, task, law, at, parameters, more, learning=Learning(spectrum=data))
+    attention = posed.attention()
+    assert attention.coordinates is not None
     study = study_of.Study(
         attention,
         (at["lambda_k"], at["lambda_v"]),
@@ -114,13 +108,13 @@ def validate_embeddings(
         law.fixed,
         samples,
         teachers,
-        coordinates,
+        attention.coordinates,
         init,
     )
     share = study_of.tilted_share(pool, study)
     if radial == "empirical":
         _elliptical(study, pool).check()
-    solution = solve(act, task=task, tokens=law, spectrum=data, digits=digits, init=init, parameters=given, **at)
+    solution = solve(act, **posed.arguments(), digits=digits, init=init)
     theory, errors, notes = _theory(solution, study, pool, radial, data, at)
     surrogate, real = study_of.run(pool, study, seeds, radial == "empirical", root_seed, progress)
     found = study_of.compare(theory, errors, surrogate, real)
@@ -147,7 +141,7 @@ def validate_embeddings(
         power=found.power,
         effective_rank=float(solution.effective_rank or 0.0),
         warnings=(*solution.warnings, *notes, *found.warnings, *study_of.diagnosis(pool, radial == "empirical")),
-        asked=asked(act, task, law, values, model, **at, **options, **data.question()),
+        asked=posed.asked(**options),
     )
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from replicode.cache import work_ledger
+from replicode.figures.drawing import picture_asked_for
 from replicode.inputs.arguments import point
-from replicode.inputs.asked import asked
-from replicode.modules import call, module_for, step_module
+from replicode.inputs.problem import Problem, problem
 from replicode.results import LandscapeReport, Solution
 from replicode.theory.errors import Refusal
 from replicode.theory.lengths import Tokens, lengths
-from replicode.theory.limits import given_parameters, whole_number
-from replicode.verbs.rsb import Subject, step
+from replicode.theory.limits import whole_number
+from replicode.verbs.rsb import of_step, step
 from replicode.verbs.solve import solve
 
 if TYPE_CHECKING:
@@ -52,28 +52,22 @@ def landscape(
     at: dict[str, Any] = point(alpha, nu, noise, lambda_k, lambda_v)
     dim, starts = whole_number("dim", dim, LEAST_DIM), whole_number("starts", starts, 1)
     seeds = whole_number("seeds", seeds, 1)
-    given, law = given_parameters(parameters, more), lengths(tokens)
-    target = None if output is None else _checked(output)
-    import numpy as np
-
+    law, target = lengths(tokens), picture_asked_for(output)
     from replicode.validation import landscape as room
     from replicode.validation.ledger import training_source
-    from replicode.validation.module import GeneratedAttention
     from replicode.validation.studies.cost import check_cost
 
     check_cost(law, at["alpha"], (dim,), seeds * starts)
-    symmetric = solve(act, task=task, tokens=law, rsb=0, bayes=False, parameters=given, **at)
-    module, values = module_for(act, task, law, given=given)
-    params = np.array([values[p] for p in module.PARAMETERS])
-    attention = GeneratedAttention(module, at["nu"], at["noise"], params)
-    theory, notes = _theory(symmetric, (act, task, law, None), at, values)
-    content = (training_source(), room.minima.__doc__, module.METADATA["signature"], sorted(values.items()), at)
+    posed = problem(act, task, law, at, parameters, more)
+    symmetric = solve(act, **posed.arguments(), rsb=0, bayes=False)
+    attention, signature = posed.attention(), posed.module.METADATA["signature"]
+    theory, notes = _theory(symmetric, posed)
+    content = (training_source(), room.minima.__doc__, signature, sorted(posed.own.items()), at)
     penalties = (at["lambda_k"], at["lambda_v"])
     kept = work_ledger("landscape", *content)
     found = room.explore(attention, at["alpha"], penalties, dim, starts, seeds, kept, progress)
     numbers = room.summary(found)
     warnings = [*notes, *_doubts(numbers, len(found.minima))]
-    question = asked(act, task, law, values, **at, dim=dim, starts=starts, seeds=seeds)
     return LandscapeReport(
         theory=theory,
         **numbers,
@@ -81,15 +75,9 @@ def landscape(
         starts=starts,
         seeds=seeds,
         figure=None if target is None else str(_drawn(found, theory, target)),
-        asked=question,
+        asked=posed.asked(dim=dim, starts=starts, seeds=seeds),
         warnings=tuple(warnings),
     )
-
-
-def _checked(output: str | Path) -> Path:
-    from replicode.figures.drawing import checked_picture
-
-    return checked_picture(output)
 
 
 def _drawn(found: Any, theory: Mapping[str, Any], target: Path) -> Path:
@@ -98,23 +86,19 @@ def _drawn(found: Any, theory: Mapping[str, Any], target: Path) -> Path:
     return landscape_figure(found, theory, target)
 
 
-def _theory(
-    symmetric: Solution, of: Subject, at: Mapping[str, float], values: Mapping[str, float]
-) -> tuple[dict[str, Any], list[str]]:
+def _theory(symmetric: Solution, posed: Problem) -> tuple[dict[str, Any], list[str]]:
     """RS, the equilibrium and the threshold of one step where there is one, and the warnings of both."""
     rs = {name: getattr(symmetric, name) for name in ("energy", "test_risk", "train_loss", "order_parameters")}
     theory: dict[str, Any] = {"rs": {**rs, "stable": symmetric.rs_stable}, "equilibrium": None, "threshold": None}
     notes = list(symmetric.warnings)
     try:
-        one = step(of, at, values, symmetric.order_parameters, quick=True)
+        one = step(posed, symmetric.order_parameters, quick=True)
     except Refusal as refusal:
         return theory, [*notes, str(refusal)]
     theory["equilibrium"] = {name: one[name] for name in (*KEPT, "stable", "stability", "error", "errors")}
     notes += one["warnings"]
     if one["broken"]:
-        module, _ = step_module(*of[:3], values, of[3])
-        start = {name: float(value) for name, value in symmetric.order_parameters.items()}
-        curve = call(module, "states", **at, start=start, count=CURVE, **values)
+        curve = of_step(posed, "states", symmetric.order_parameters, count=CURVE)
         theory["states"] = [{name: getattr(s, name) for name in KEPT} for s in curve]
         theory["threshold"] = next((row for row, s in zip(theory["states"], curve) if s.threshold), None)
     return theory, notes

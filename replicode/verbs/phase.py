@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from replicode.figures.drawing import picture_asked_for
 from replicode.inputs.arguments import not_negative, one_of, positive
 from replicode.inputs.asked import asked
 from replicode.inputs.content import model_content, task_content
 from replicode.inputs.learned import LABELS, LOSS, learned
-from replicode.inputs.problem import PHYSICS, Learning, problem
-from replicode.inputs.ranges import ALLOWED, Range, read_range
+from replicode.inputs.problem import Learning, problem
+from replicode.inputs.ranges import ALLOWED, read_ranges
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.modules import bayes_module
 from replicode.phases.bayes import BayesOptimal
@@ -122,9 +123,8 @@ def phase(
     if nu is None:
         raise InputError("nu", nu, f"{ALLOWED}: without scores there is one solution everywhere")
     given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    read = {n: read_range(n, v) for n, v in {**given, **(parameters or {}), **more}.items()}
-    plane, target, told = _plane(read), _target(output), say or (lambda _: None)
-    fixed = {n: v.low if isinstance(v, Range) else v for n, v in read.items()}
+    ranges, fixed = read_ranges(2, {**given, **(parameters or {}), **more})
+    plane, target, told = Plane(*ranges), picture_asked_for(output), say or (lambda _: None)
     how = Learning(loss, labels, spectrum, teacher)
     theory, question = _level(chosen, (act, task, tokens, model), how, fixed, plane, keep)
     looks = _looked(theory, count, told)
@@ -142,26 +142,10 @@ def phase(
         | {
             "level": chosen,
             "points": count,
-            "ranges": {n: [r.low, r.high] for n, r in read.items() if isinstance(r, Range)},
+            "ranges": {r.name: [r.low, r.high] for r in ranges},
         },
     )
     return found if target is None else _saved(found, plane, looks, lines, target)
-
-
-def _plane(read: Mapping[str, Range | float]) -> Plane:
-    ranges = [v for v in read.values() if isinstance(v, Range)]
-    if len(ranges) != 2:
-        told = ", ".join(r.name for r in ranges) or "no range"
-        raise InputError("range", told, f"exactly two parameters as ranges; each is {ALLOWED}")
-    return Plane(*ranges)
-
-
-def _target(output: str | Path | None) -> Path | None:
-    if output is None:
-        return None
-    from replicode.figures.drawing import checked_picture
-
-    return checked_picture(output)
 
 
 def _level(
@@ -183,8 +167,7 @@ def _level(
         module = bayes_module(task, law, model)
         content = task_content(task), repr(law), *model_content(model)
         return BayesOptimal(module, content, physics, plane, keep), asked(None, task, law, None, model, **physics)
-    physics, own = {n: fixed[n] for n in PHYSICS}, {n: v for n, v in fixed.items() if n not in PHYSICS}
-    posed = problem(act, task, tokens, physics, own, None, model, how)
+    posed = problem(act, task, tokens, fixed, model=model, learning=how)
     for name in plane.names:
         posed.check_name("range", name)
     posed.with_values(**corner).check()

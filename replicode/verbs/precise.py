@@ -6,45 +6,36 @@ Numbers given are read as the decimals they are written as: 0.3 is 3/10, not the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mpmath import floor, isfinite, log10, mpf, nint, nstr, workdps
 
 from replicode.codegen.runtime.wording import told_apart
 from replicode.inputs.arguments import DOUBLE_DIGITS, FLOAT_DIGITS
-from replicode.kinds import ActivationLike, Model, Task
-from replicode.modules import call
 from replicode.theory.errors import Refusal
 
 if TYPE_CHECKING:
-    from replicode.theory.lengths import Lengths
+    from replicode.inputs.problem import Problem
 
 _ROUGH = 3
 
 
-def precise_solution(
-    system: tuple[ActivationLike, str | Task, Lengths, Model | None],
-    module: ModuleType,
-    setting: Mapping[str, float],
-    init: str,
-    parameters: Mapping[str, float],
-    digits: int,
-) -> dict[str, Any]:
+def precise_solution(posed: Problem, init: str, digits: int) -> dict[str, Any]:
     """The fields of a Solution, with numbers good to the digits asked for; floats as long as these hold them."""
     from replicode.codegen.precise.arb import best_numbers
     from replicode.codegen.precise.saddle import GUARD, Physics, check_dimension, noise_risk, precise_saddle
     from replicode.verbs.derive import derive
 
-    dimension = check_dimension(module, parameters)
-    rough = call(module, "solve", **setting, init=init, tol=10.0**-DOUBLE_DIGITS, **parameters)
+    module = posed.module
+    dimension = check_dimension(module, posed.own)
+    rough = posed.solve(10.0**-DOUBLE_DIGITS, init)
     if not rough.converged:
         raise Refusal(f"digits: no saddle point in double precision to start {digits} digits from: {rough.warnings[0]}")
     start = [rough.order_parameters[n] for n in module.ORDER_NAMES]
     with workdps(digits + GUARD):
-        known = {p: _decimal(parameters[p]) for p in module.PARAMETERS}
-        physics = Physics(**{name: _decimal(value) for name, value in setting.items()}, parameters=known)
-        derived = derive(*system)
+        known, given = ({n: _decimal(x) for n, x in numbers.items()} for numbers in (posed.own, posed.physics))
+        physics = Physics(**given, parameters=known)
+        derived = derive(posed.act, posed.task, posed.law, posed.model)
         found = precise_saddle(derived, start, physics, digits, best_numbers())
         numbers = {
             "test_risk": found.test_risk,

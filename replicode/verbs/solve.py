@@ -5,25 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from replicode.cache import cached
-from replicode.inputs.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, check_digits, one_of, point
-from replicode.inputs.asked import asked
+from replicode.inputs.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, check_digits, one_of
 from replicode.inputs.content import model_content, task_content
-from replicode.inputs.learned import LABELS, LOSS, learned, named, signal
-from replicode.inputs.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
+from replicode.inputs.learned import LABELS, LOSS, signal
+from replicode.inputs.problem import Learning, Problem, problem
+from replicode.inputs.spectrum import SpectrumLike, TokenSpectrum
 from replicode.kinds import ActivationLike, Model, Task
-from replicode.modules import call, module_for
 from replicode.results import Solution
 from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
-from replicode.theory.limits import given_parameters
 from replicode.verbs.rsb import beside_step
-
-if TYPE_CHECKING:
-    from replicode.inputs.problem import Problem
 
 BAYES_DIGITS = 6
 BAYES_WORST = 1e-3
@@ -72,9 +67,7 @@ def solve(
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
     tolerance = None if digits is None else check_digits(digits, MOST_DIGITS)
-    wanted, law = None if digits is None else int(digits), lengths(tokens)
-    model = learned(model, loss, labels)
-    at = point(alpha, signal(act, nu), noise, lambda_k, lambda_v)
+    wanted = None if digits is None else int(digits)
     options = {
         "digits": wanted,
         "init": one_of("init", init, INITS),
@@ -84,47 +77,30 @@ def solve(
         raise InputError("digits", digits, f"at most {DOUBLE_DIGITS} where derivatives are asked for")
     if rsb not in (None, 0, 1):
         raise InputError("rsb", rsb, "0 or 1: one step of breaking is what there is")
-    law_of_tokens = token_spectrum(spectrum, teacher)
-    model = structured(model, law_of_tokens)
-    if law_of_tokens is not None:
+    if spectrum is not None:
         check_structured(wanted, rsb)
-    module, values = module_for(act, task, law, backend, given_parameters(parameters, more), model)
-    data = {} if law_of_tokens is None else {"spectrum": law_of_tokens.argument}
+    numbers = {"alpha": alpha, "nu": signal(act, nu), "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
+    how = Learning(loss, labels, spectrum, teacher)
+    posed = problem(act, task, tokens, numbers, parameters, more, model, how, backend)
     if wanted is not None and wanted > DOUBLE_DIGITS:
         from replicode.verbs.precise import precise_solution
 
-        fields = precise_solution((act, task, law, model), module, at, init, values, wanted)
+        fields = precise_solution(posed, init, wanted)
     else:
-        more_asked = {"derivatives": derivatives, **data}
-        fields = call(module, "solve", **at, init=init, tol=tolerance, **more_asked, **values)._asdict()
-    question = named(loss, labels) | ({} if law_of_tokens is None else law_of_tokens.question())
-    solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options, **question))
-    solution = _branches(solution, (act, task, law, model), module, {**at, **values}, branches, law_of_tokens)
-    if rsb or (rsb is None and wanted is None and law_of_tokens is None):
-        solution = beside_step(solution, module, (act, task, law, model), at, values, asked_for=bool(rsb))
-    if not bayes or slow_bayes(module):
-        return solution
-    here = at["alpha"], at["nu"], at["noise"]
-    return _beside_bayes(solution, bayes_reference(task, law, *here, model, law_of_tokens))
+        fields = posed.solve(tolerance, init, derivatives)._asdict()
+    solution = _beside_branches(Solution(**fields, asked=posed.asked(**options)), posed, branches)
+    if rsb or (rsb is None and wanted is None and spectrum is None):
+        solution = beside_step(solution, posed, asked_for=bool(rsb))
+    return bayes_beside(solution, posed) if bayes else solution
 
 
-def _branches(
-    solution: Solution,
-    who: tuple[Any, ...],
-    module: ModuleType,
-    values: Mapping[str, float],
-    wanted: bool,
-    spectrum: Any,
-) -> Solution:
+def _beside_branches(solution: Solution, posed: Problem, wanted: bool) -> Solution:
     """The solution beside other branches: all that a search finds where wanted, else a warning of a lower one."""
     from replicode.branches.further import other_branch, searched
-    from replicode.inputs.problem import Problem
 
-    act, task, law, model = who
-    posed = Problem(act, task, law, model, module, values, spectrum)
     if wanted:
         return searched(solution, posed)
-    quick = (solution.asked.get("digits") or 0) <= DOUBLE_DIGITS and spectrum is None
+    quick = (solution.asked.get("digits") or 0) <= DOUBLE_DIGITS and posed.spectrum is None
     return other_branch(solution, posed) if quick else solution
 
 
@@ -180,17 +156,15 @@ def bayes_reference(
 
 
 def bayes_beside(solution: Found, posed: Problem) -> Found:
-    """A solution of a problem with the Bayes-optimal risk beside it, where that does not take minutes."""
+    """A solution of a problem with the Bayes-optimal risk beside it, where that does not take minutes.
+
+    A warning says where the solution claims to beat it.
+    """
     if slow_bayes(posed.module):
         return solution
     at = solution.asked
     here = at["alpha"], at["nu"], at["noise"]
     reference = bayes_reference(posed.task, posed.law, *here, posed.model, posed.spectrum)
-    return _beside_bayes(solution, reference)
-
-
-def _beside_bayes(solution: Found, reference: tuple[float, float] | None) -> Found:
-    """The solution with the Bayes-optimal risk and its error, and a warning where it claims to beat it."""
     if reference is None:
         return solution
     risk, error = reference

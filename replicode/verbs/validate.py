@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from replicode.cache import work_ledger
 from replicode.inputs.arguments import INITS, check_digits, one_of, point
-from replicode.inputs.asked import asked
-from replicode.inputs.learned import LABELS, LOSS, learned, named, signal
-from replicode.inputs.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
+from replicode.inputs.learned import LABELS, LOSS, signal
+from replicode.inputs.problem import Learning, problem
+from replicode.inputs.spectrum import SpectrumLike, token_spectrum
 from replicode.kinds import ActivationLike, Model, Task
-from replicode.modules import module_for
 from replicode.results import Report
 from replicode.theory.lengths import Tokens, lengths
-from replicode.theory.limits import given_parameters, whole_number
+from replicode.theory.limits import whole_number
 from replicode.verbs.solve import solve
-
-if TYPE_CHECKING:
-    from replicode.validation.data.spectrum import Coordinates
 
 LEAST_DIM, LEAST_SEEDS = 40, 2
 
@@ -54,31 +50,23 @@ def validate(
     """
     if digits is not None:
         check_digits(digits)
-    model = learned(model, loss, labels)
     at: dict[str, Any] = point(alpha, signal(act, nu), noise, lambda_k, lambda_v)
     options = {"digits": None if digits is None else int(digits), "init": one_of("init", init, INITS)}
     dim, seeds = whole_number("dim", dim, LEAST_DIM), whole_number("seeds", seeds, LEAST_SEEDS)
     root_seed = whole_number("root_seed", root_seed, 0)
-    given, law, data = given_parameters(parameters, more), lengths(tokens), token_spectrum(spectrum, teacher)
+    law, data = lengths(tokens), token_spectrum(spectrum, teacher)
     dims = (dim // 4, dim // 2, dim) if data is None else multiples(data.dim, dim)
-    import numpy as np
-
-    from replicode.theory.model import DEFAULT_MODEL
     from replicode.validation.experiment import report, run
     from replicode.validation.ledger import training_source
-    from replicode.validation.module import GeneratedAttention
     from replicode.validation.statistics.controls import controls_of
     from replicode.validation.statistics.measure import QUANTITIES
     from replicode.validation.studies.cost import check_cost
 
     check_cost(law, at["alpha"], dims, seeds)
-    tokens_law: dict[str, Any] = {"model": model, "spectrum": data}
-    solution = solve(act, task=task, tokens=law, digits=digits, init=init, rsb=0, parameters=given, **tokens_law, **at)
-    model = structured(model, data)
-    module, values = module_for(act, task, law, given=given, model=model)
-    params = np.array([values[p] for p in module.PARAMETERS])
-    attention = GeneratedAttention(module, at["nu"], at["noise"], params, model or DEFAULT_MODEL, _coordinates(data))
-    content: list[Any] = [training_source(), module.METADATA["signature"], sorted(values.items()), at, init]
+    posed = problem(act, task, law, at, parameters, more, model, Learning(loss, labels, data))
+    solution = solve(act, **posed.arguments(), digits=digits, init=init, rsb=0)
+    attention, signature = posed.attention(), posed.module.METADATA["signature"]
+    content: list[Any] = [training_source(), signature, sorted(posed.own.items()), at, init]
     content += [] if data is None else [data.digest]
     experiment = run(
         attention.setting(at["alpha"]),
@@ -100,18 +88,10 @@ def validate(
     found["dims"] = tuple(found["dims"])
     found["warnings"] = (*solution.warnings, *found["warnings"])
     options |= {"dim": dim, "seeds": seeds, "root_seed": root_seed}
-    question = asked(act, task, law, values, model, **at, **options, **named(loss, labels))
-    question |= {} if data is None else data.question()
-    return Report(**found, bayes_risk=solution.bayes_risk, asked=question)
+    return Report(**found, bayes_risk=solution.bayes_risk, asked=posed.asked(**options))
 
 
 def multiples(base: int, dim: int) -> tuple[int, ...]:
     """Multiples of the dimension of a spectrum: about D/4, D/2 and D, and its own dimension at least."""
     copies = max(1, dim // base)
     return tuple(base * n for n in sorted({max(1, copies // 4), max(1, copies // 2), copies}))
-
-
-def _coordinates(data: TokenSpectrum | None) -> Coordinates | None:
-    from replicode.validation.data.spectrum import Coordinates
-
-    return None if data is None else Coordinates.of(data.coordinates)

@@ -158,6 +158,14 @@ def test_one_token_is_ridge_regression():
     assert found.warnings == () and found.folded_mass == 0
 
 
+def test_an_activation_of_any_row_sum_agrees_with_double_precision():
+    """1 + x has no constant row sum, for which the emitter has nothing to print."""
+    at = {"tokens": 1, "alpha": 4, "nu": 1, "noise": 0.3, "lambda_k": 2, "lambda_v": 2, "bayes": False}
+    rough, fine = (rc.solve("linear", **at, digits=digits) for digits in (10, 14))
+    assert fine.error <= 1e-14 and 0 < rough.error <= 1e-10
+    assert abs(fine.test_risk - rough.test_risk) <= rough.error
+
+
 def test_softmax_agrees_with_double_precision(sixteen):
     rough = rc.solve("softmax", tokens=2, digits=12, **POINT)
     assert sixteen.error <= mpf("1e-16") and sixteen.folded_mass < mpf("1e-60")
