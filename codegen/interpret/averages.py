@@ -8,9 +8,8 @@ and a logarithm, so that scores of hundreds neither overflow nor cancel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -18,15 +17,12 @@ import sympy as sp
 from numpy.typing import NDArray
 from scipy import special
 
-from replicode.codegen.emit.printer import numpy_source
+from replicode.codegen.interpret.functions import Array, Numeric, numpy_function
 from replicode.codegen.runtime.nodes import gauss_panels
 from replicode.theory.errors import Refusal
 from replicode.theory.gaussian.sequence import InversePower, Product, SignedFunction
 from replicode.theory.language.nodes import L, X
 from replicode.theory.model import CHI_STAR, NU
-
-Array = NDArray[np.float64]
-Numeric = Callable[..., Array]
 
 _PANEL_WIDTH = 0.8
 _LOG_STEP = 0.24
@@ -74,22 +70,11 @@ class Signed:
 def signed(expr: sp.Expr, symbols: tuple[sp.Symbol, ...]) -> Signed:
     """Compile sign and log |expr|, exponentials turned into their exponents."""
     found = SignedFunction.of(expr)
-    kinks = tuple(compiled(k, symbols) for k in found.kinks)
-    return Signed(compiled(found.sign, symbols), compiled(found.log, symbols), kinks)
+    kinks = tuple(numpy_function(k, symbols) for k in found.kinks)
+    return Signed(numpy_function(found.sign, symbols), numpy_function(found.log, symbols), kinks)
 
 
-@lru_cache(maxsize=4096)
-def compiled(expr: sp.Expr, symbols: tuple[sp.Symbol, ...]) -> Numeric:
-    """The expression as a NumPy function of the symbols, printed by the emitter's own printer."""
-    names = {s: sp.Symbol(f"v{i}", real=True) for i, s in enumerate(symbols)}
-    source = numpy_source(expr.xreplace(names))
-    arguments = ", ".join(n.name for n in names.values())
-    space: dict[str, Numeric] = {"np": np, "special": special}  # type: ignore[dict-item]
-    exec(f"def f({arguments}):\n    return {source}", space)
-    return space["f"]
-
-
-class Evaluator:
+class TokenAverages:
     """Products at given parameter values: `value(products, lengths)` is one number per length."""
 
     def __init__(self, law: Law, values: Mapping[sp.Symbol, float], fineness: float = 1.0) -> None:
@@ -119,7 +104,7 @@ class Evaluator:
         return np.broadcast_to(found, np.broadcast_shapes(np.shape(x), np.shape(chi))).astype(float)
 
     def _product(self, product: Product, lengths: NDArray[np.int_], tokens: int) -> Array:
-        coefficients = [compiled(product.coefficient, self.symbols) for _ in lengths]
+        coefficients = [numpy_function(product.coefficient, self.symbols) for _ in lengths]
         coefficient = np.array([float(self._call(c, 0.0, 0.0, n)) for c, n in zip(coefficients, lengths)])
         coefficient[lengths < len(product.functions)] = 0.0
         if not coefficient.any():
@@ -320,7 +305,7 @@ class Evaluator:
         tokens: int,
     ) -> Array:
         """prod over tokens of their one-token averages, for each length on the grid of log s."""
-        offsets = [float(self._call(compiled(p.offset, self.symbols), 0.0, 0.0, tokens)) for p in powers]
+        offsets = [float(self._call(numpy_function(p.offset, self.symbols), 0.0, 0.0, tokens)) for p in powers]
         damping = [np.exp(-c * np.exp(np.minimum(a, 700.0))) for c, a in zip(offsets, axes)]
         result = damping[0] if len(axes) == 1 else np.multiply.outer(damping[0], damping[1])
         for table in tables[:-1]:

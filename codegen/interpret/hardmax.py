@@ -15,16 +15,8 @@ import sympy as sp
 from numpy.polynomial import legendre
 from scipy import special
 
-from replicode.codegen.interpret.averages import (
-    SCAN,
-    Array,
-    Evaluator,
-    Law,
-    Signed,
-    compiled,
-    roughest,
-    signed,
-)
+from replicode.codegen.interpret.averages import SCAN, Law, Signed, TokenAverages, roughest, signed
+from replicode.codegen.interpret.functions import Array, numpy_function
 from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_panels
 from replicode.theory.gaussian.sequence import Product
 
@@ -43,7 +35,7 @@ def _cumulative(count: int) -> Array:
     return np.asarray(np.linalg.solve(values.T, integrals.T).T)
 
 
-class HardEvaluator(Evaluator):
+class HardTokenAverages(TokenAverages):
     """`hard_value` is E over the base law of products times the indicator that token 0 has the largest score."""
 
     def __init__(self, law: Law, sign: int, values: Mapping[sp.Symbol, float], fineness: float = 1.0) -> None:
@@ -56,7 +48,7 @@ class HardEvaluator(Evaluator):
         return np.array([n * sum(self._hard_product(p, n) for p in products) for n in lengths])
 
     def _hard_product(self, product: Product, tokens: int) -> float:
-        coefficient = float(self._call(compiled(product.coefficient, self.symbols), 0.0, 0.0, tokens))
+        coefficient = float(self._call(numpy_function(product.coefficient, self.symbols), 0.0, 0.0, tokens))
         if coefficient == 0.0 or tokens < len(product.functions):
             return 0.0
         bodies = [signed(p.body, self.symbols) for p in product.powers]
@@ -83,7 +75,7 @@ class HardEvaluator(Evaluator):
 
         if not bodies:
             return coefficient * float(rates(np.zeros(1))[0])
-        offset = float(self._call(compiled(product.powers[0].offset, self.symbols), 0.0, 0.0, tokens))
+        offset = float(self._call(numpy_function(product.powers[0].offset, self.symbols), 0.0, 0.0, tokens))
 
         def damped(axis: Array) -> Array:
             return rates(axis) * np.exp(-offset * np.exp(np.minimum(axis, 700.0)))

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import sympy as sp
 
-from replicode.codegen.interpret.averages import Array, Evaluator, Law, compiled
-from replicode.codegen.interpret.hardmax import HardEvaluator
+from replicode.codegen.interpret.averages import Law, TokenAverages
+from replicode.codegen.interpret.functions import Array, numpy_function
+from replicode.codegen.interpret.hardmax import HardTokenAverages
 from replicode.codegen.interpret.sampled import SampledAverages
 from replicode.codegen.runtime import optimum
 from replicode.codegen.runtime.inputs import OutOfReach
@@ -53,7 +54,7 @@ def _factorised(products: WeightedAverages, setting: Task, nu: float, lengths: L
     norm = _normalisation(products, setting, nu, lengths, hidden)
 
     def averages(m: float, tau: float, values: Mapping[str, float], fineness: float) -> tuple[float, float]:
-        evaluator = Evaluator(Law(m, m * m + tau * tau, hidden), {NU: nu, **_by_symbol(values)}, fineness)
+        evaluator = TokenAverages(Law(m, m * m + tau * tau, hidden), {NU: nu, **_by_symbol(values)}, fineness)
         a = evaluator.value(products.A, lengths.tokens) / norm
         b = evaluator.value(products.B, lengths.tokens) / (1.0 if unweighted else norm)
         return float(a @ lengths.weights), float(b @ lengths.weights)
@@ -69,16 +70,16 @@ def _normalisation(
         return np.ones(len(lengths.tokens))
     total = row_sum(setting.weight)
     if total is not None:
-        return np.array([float(compiled(total / L, (NU, L))(nu, float(n))) for n in lengths.tokens])
-    return Evaluator(Law(1.0, 1.0, hidden), {NU: nu}, FINE).value(products.normalisation, lengths.tokens)
+        return np.array([float(numpy_function(total / L, (NU, L))(nu, float(n))) for n in lengths.tokens])
+    return TokenAverages(Law(1.0, 1.0, hidden), {NU: nu}, FINE).value(products.normalisation, lengths.tokens)
 
 
 def _hard(products: WeightedAverages, sign: int, lengths: Lengths) -> AverageFunction:
     def averages(m: float, tau: float, values: Mapping[str, float], fineness: float) -> tuple[float, float]:
         law = Law(m, m * m + tau * tau, None)
-        a = HardEvaluator(law, sign, _by_symbol(values), fineness).hard_value(products.A, lengths.tokens)
+        a = HardTokenAverages(law, sign, _by_symbol(values), fineness).hard_value(products.A, lengths.tokens)
         hidden = Law(law.m, law.q, (0.0, 1.0))
-        b = Evaluator(hidden, _by_symbol(values), fineness).value(products.B, lengths.tokens)
+        b = TokenAverages(hidden, _by_symbol(values), fineness).value(products.B, lengths.tokens)
         return float(a @ lengths.weights), float(b @ lengths.weights)
 
     return averages
@@ -129,7 +130,7 @@ def _hidden(products: WeightedAverages, nu: float, lengths: Lengths) -> tuple[fl
         return None
     if lengths.fixed is None and any(L in e.free_symbols for e in products.gaussian):
         raise Refusal("a Gaussian weight that depends on L is averaged at one number of tokens only")
-    mean, variance = (float(compiled(e, (NU, L))(nu, float(lengths.tokens[0]))) for e in products.gaussian)
+    mean, variance = (float(numpy_function(e, (NU, L))(nu, float(lengths.tokens[0]))) for e in products.gaussian)
     if not variance > 0.0:
         raise Refusal(f"at nu = {nu} the weight of the task has no finite average")
     return mean, variance

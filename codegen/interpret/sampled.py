@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import sympy as sp
 
-from replicode.codegen.interpret.averages import Array, Law, compiled
+from replicode.codegen.interpret.averages import Law
+from replicode.codegen.interpret.functions import Array, evaluated
 from replicode.codegen.runtime.linear import weighted_sum
 from replicode.codegen.runtime.nodes import lattice, level_count, sobol
-from replicode.theory.language.activation import Activation, TokenForm
-from replicode.theory.language.nodes import L, X
+from replicode.theory.language.activation import Activation
 from replicode.theory.language.task import Task
-from replicode.theory.model import NU
 
 _LATTICE_DIMENSIONS = 6
 _SOBOL_LOG2 = 14
@@ -69,17 +68,3 @@ class SampledAverages:
         if self.smooth and dim <= _LATTICE_DIMENSIONS:
             return lattice(dim, 4.0 * level_count(dim, level), seed)
         return sobol(dim, _SOBOL_LOG2 + level, seed)
-
-
-def evaluated(form: TokenForm, scores: Array, values: Mapping[sp.Symbol, float]) -> Array:
-    """The expression at every token (rows) and node (columns), sums taken innermost first."""
-    known: dict[sp.Symbol, Array | float] = {X: scores, L: float(scores.shape[0]), NU: 0.0, **values}
-    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        for symbol, body in form.sums:
-            known[symbol] = np.broadcast_to(_called(body, known), scores.shape).sum(axis=0)
-        return np.broadcast_to(_called(form.f, known), scores.shape).astype(float)
-
-
-def _called(expr: sp.Expr, known: Mapping[sp.Symbol, Array | float]) -> Array:
-    symbols = tuple(sorted(expr.free_symbols, key=lambda s: s.name))
-    return np.asarray(compiled(expr, symbols)(*[known[s] for s in symbols]))

@@ -1,8 +1,8 @@
 """Pseudo-arclength continuation: a branch of solutions of F(u, p) = 0 followed through its folds.
 
 A point is corrected in the hyperplane across the branch's tangent, the null vector of (F_u, F_p), so that a fold, where
-F_u is singular, is a point like any other. What is handed on is a `Branch`: its points with whatever was recorded at
-each, and its folds, where the tangent has no part along p.
+F_u is singular, is a point like any other. What is handed on is a `FollowedBranch`: its points with whatever was
+recorded at each, and its folds, where the tangent has no part along p.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_SECANTS = 30
 
 
 @dataclass(frozen=True)
-class Point:
+class BranchPoint:
     """A solution u at p, the unit tangent there, pointing onwards, and what was recorded."""
 
     u: Array
@@ -34,14 +34,14 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Branch:
+class FollowedBranch:
     """Points in the order in which they were met, folds among them, and whether the ends of the range were reached."""
 
-    points: tuple[Point, ...]
-    folds: tuple[Point, ...]
+    points: tuple[BranchPoint, ...]
+    folds: tuple[BranchPoint, ...]
     complete: bool
 
-    def crossings(self, p: float) -> list[Point]:
+    def crossings(self, p: float) -> list[BranchPoint]:
         """The neighbours in p of every passage through a value: as many as there are solutions there."""
         found = []
         for one, two in zip(self.points, self.points[1:]):
@@ -92,12 +92,12 @@ def follow(
     u: Array,
     p: float,
     towards: float,
-    ends: tuple[float, float] | Callable[[Point], bool],
+    ends: tuple[float, float] | Callable[[BranchPoint], bool],
     steps: Steps,
     record: Callable[[Array, float], dict[str, float]] = lambda u, p: {},
-    told: Callable[[Point], None] = lambda point: None,
+    told: Callable[[BranchPoint], None] = lambda point: None,
     across: Array | None = None,
-) -> Branch:
+) -> FollowedBranch:
     """The branch from a solution next to (u, p), first towards larger or smaller p, until it leaves the ends.
 
     `ends` are those of p, or say of a point whether it is inside; `across` is another direction to start along.
@@ -106,15 +106,15 @@ def follow(
     along = np.sign(towards) * (np.r_[np.zeros(u.size), 1.0] if across is None else across)
     begin = corrected(system, u, p, np.abs(along), steps)
     if begin is None:
-        return Branch((), (), False)
+        return FollowedBranch((), (), False)
     now = _point(system, begin[0], begin[1], along, record)
-    points, folds, length = [now], list[Point](), steps.first
+    points, folds, length = [now], list[BranchPoint](), steps.first
     while len(points) < MOST_POINTS:
         there = _stepped(system, now, length, steps, record)
         if there is None or float(there[0].tangent @ now.tangent) < MOST_TURN:
             length *= SHRINK
             if length < steps.least:
-                return Branch(tuple(points), tuple(folds), False)
+                return FollowedBranch(tuple(points), tuple(folds), False)
             continue
         point, count = there
         if point.tangent[-1] * now.tangent[-1] < 0.0:
@@ -123,20 +123,20 @@ def follow(
         told(point)
         now = point
         if not within(now):
-            return Branch(tuple(points), tuple(folds), True)
+            return FollowedBranch(tuple(points), tuple(folds), True)
         length = min(length * (GROWTH if count <= QUICK_NEWTON else 1.0), steps.most)
-    return Branch(tuple(points), tuple(folds), False)
+    return FollowedBranch(tuple(points), tuple(folds), False)
 
 
 def _point(
     system: System, u: Array, p: float, before: Array, record: Callable[[Array, float], dict[str, float]]
-) -> Point:
-    return Point(u, p, tangent_at(system, u, p, before), record(u, p))
+) -> BranchPoint:
+    return BranchPoint(u, p, tangent_at(system, u, p, before), record(u, p))
 
 
 def _stepped(
-    system: System, now: Point, length: float, steps: Steps, record: Callable[[Array, float], dict[str, float]]
-) -> tuple[Point, int] | None:
+    system: System, now: BranchPoint, length: float, steps: Steps, record: Callable[[Array, float], dict[str, float]]
+) -> tuple[BranchPoint, int] | None:
     """The point a step onwards, and how many corrections it took."""
     guess = np.r_[now.u, now.p] + length * now.tangent
     found = corrected(system, guess[:-1], float(guess[-1]), now.tangent, steps)
@@ -147,12 +147,12 @@ def _stepped(
 
 def _fold(
     system: System,
-    left: Point,
-    right: Point,
+    left: BranchPoint,
+    right: BranchPoint,
     length: float,
     steps: Steps,
     record: Callable[[Array, float], dict[str, float]],
-) -> Point:
+) -> BranchPoint:
     """Where the tangent has no part along p, between two points, by the Illinois rule in the length of the step."""
     low, high, f_low, f_high = 0.0, length, left.tangent[-1], right.tangent[-1]
     found = min(left, right, key=lambda x: abs(x.tangent[-1]))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from replicode.branches.arclength import Array, Branch, Point, Steps, corrected, follow
+from replicode.branches.arclength import Array, BranchPoint, FollowedBranch, Steps, corrected, follow
 from replicode.codegen.threads import one_thread
 from replicode.inputs.arguments import not_negative, positive
 from replicode.inputs.spectrum import SpectrumLike, structured, token_spectrum
@@ -153,7 +153,7 @@ def bayes_branch(
     )
 
 
-def _spinodal(system: Evolution, near: Point) -> float:
+def _spinodal(system: Evolution, near: BranchPoint) -> float:
     """Alpha at a fold: Newton's method on F = 0 and det F_u = 0, from a fold on coarser averages.
 
     Near it the branch is alpha = alpha_0 + c s^2 in the length s along u, so that three points tell the extremum.
@@ -173,7 +173,7 @@ def _spinodal(system: Evolution, near: Point) -> float:
     return float(alpha)
 
 
-def _transitions(system: Evolution, branch: Branch) -> list[float]:
+def _transitions(system: Evolution, branch: FollowedBranch) -> list[float]:
     """Where the first and the last of three solutions have the same free entropy, by Newton's method in alpha.
 
     The free entropy is stationary in u, so that it moves with alpha as E[log Z].

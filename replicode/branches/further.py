@@ -2,7 +2,7 @@
 
 Starts are combinations of a teacher found or not found in each block, and a small and a large student. Deflation is
 Newton's method on M(u) F(u), M(u) = prod_i (1 + 1/|u - u_i|^2) over the known solutions u_i, which it therefore does
-not find again. Whatever it finds is solved for as any other solution is. What is handed on is a `Search`: the
+not find again. Whatever it finds is solved for as any other solution is. What is handed on is a `SearchResult`: the
 solutions with how each was found, and what was tried.
 """
 
@@ -42,7 +42,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchResult:
     """All solutions found, the least energy first, and what was tried, in words."""
 
     solutions: tuple[Found, ...]
@@ -88,7 +88,7 @@ def search(
     known: Sequence[tuple[str, Start]] = (),
     names: Sequence[str] | None = None,
     deflated: bool = True,
-) -> Search:
+) -> SearchResult:
     """Solutions from starts, those of `known` first, and by deflation where the map is smooth."""
     found: list[Found] = []
     tried = []
@@ -98,7 +98,7 @@ def search(
         _solved(posed, tol, start, tried[-1], found)
     if deflated and hasattr(posed.module, "linearised_map"):
         tried.append("deflation from every start" if _deflated_all(posed, tol, chosen, found) else "deflation: refused")
-    return Search(tuple(sorted(found, key=lambda f: float(f.solution.energy))), tuple(tried))
+    return SearchResult(tuple(sorted(found, key=lambda f: float(f.solution.energy))), tuple(tried))
 
 
 def _solved(posed: Problem, tol: float | None, start: Start, how: str, found: list[Found]) -> bool:

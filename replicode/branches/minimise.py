@@ -1,6 +1,6 @@
 """A minimum from values and gradients that are costly: damped BFGS in a trust region, within bounds.
 
-What is handed on is a `Minimum`: the best trial, its model of the curvature, and what stands in its way.
+What is handed on is a `Minimised`: the best trial, its model of the curvature, and what stands in its way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Minimum:
+class Minimised:
     """The best trial, the curvature there, all trials in order, and the coordinates that are held at a bound.
 
     `step` is how far the next step would go: what is still open of the place.
@@ -49,12 +49,12 @@ class Minimum:
 
 def minimise(
     trial: Callable[[Array], Trial], start: Array, low: Array, high: Array, resolution: float, most: int
-) -> Minimum:
+) -> Minimised:
     """Downhill from a start until the next step is below the resolution in every coordinate, or no step helps."""
     now = trial(np.clip(start, low, high))
     trials, curvature, radius, fresh = [now], np.eye(now.place.size), FIRST_STEP, True
     if not np.isfinite(now.value):
-        return Minimum(now, curvature, (now,), np.zeros(now.place.size, bool), np.full(now.place.size, np.inf), False)
+        return Minimised(now, curvature, (now,), np.zeros(now.place.size, bool), np.full(now.place.size, np.inf), False)
     while True:
         held = _held(now, low, high)
         if fresh:
@@ -63,7 +63,7 @@ def minimise(
         step = np.clip(now.place + _within(whole, radius), low, high) - now.place
         done = bool(np.abs(np.clip(now.place + whole, low, high) - now.place).max() < resolution) and not fresh
         if done or len(trials) >= most or np.abs(step).max() < SHORTEST_STEP:
-            return Minimum(now, curvature, tuple(trials), held, whole, done or bool(held.all()))
+            return Minimised(now, curvature, tuple(trials), held, whole, done or bool(held.all()))
         there = trial(now.place + step)
         trials.append(there)
         if not (np.isfinite(there.value) and np.isfinite(there.gradient).all()):

@@ -58,7 +58,7 @@ class Jacobian:
 
 
 @dataclass(frozen=True)
-class Channel:
+class StagedChannel:
     """M with the values eliminated, in token sums, and the inverse map of the prox in stages."""
 
     envelope: sp.Expr
@@ -82,7 +82,7 @@ class Derivation:
     prox: sp.Expr | None = None
     jacobian: Jacobian | None = None
     inverse_map: sp.Expr | None = None
-    channel: Channel | None = None
+    channel: StagedChannel | None = None
 
     @property
     def subject(self) -> str:
@@ -198,13 +198,13 @@ def prox_jacobian(system: SaddleSystem) -> Jacobian:
     return Jacobian(1 + v * shown(block.diagonal), outers, _where(system, used, defined))
 
 
-def staged_channel(system: SaddleSystem) -> Channel:
+def staged_channel(system: SaddleSystem) -> StagedChannel:
     """The loss that is left for the scores, and w_chi = x + V_k grad loss in the stages of the chain rule."""
     loss, shown = system.loss, _staged(system)
     inverse = X + system.model.scores.V * shown(loss.gradient_x)
     defined = (*loss.value_definitions, *loss.gradient_definitions)
     where = _where(system, loss.gradient_x.free_symbols, defined)
-    return Channel(shown(system.values.envelope), inverse, where)
+    return StagedChannel(shown(system.values.envelope), inverse, where)
 
 
 def _names(system: SaddleSystem) -> dict[sp.Symbol, sp.Expr]:

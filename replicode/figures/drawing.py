@@ -14,7 +14,7 @@ from replicode.theory.lengths import lengths
 FORMATS = ("svg", "pdf")
 
 
-class Curve(NamedTuple):
+class CurveStyle(NamedTuple):
     """An activation and how its curve looks: a colour of Okabe and Ito, and a marker of its own."""
 
     activation: str
@@ -23,10 +23,10 @@ class Curve(NamedTuple):
     marker: str
 
 
-SOFTMAX = Curve("softmax", "softmax", "#0072B2", "o")
-LINEAR = Curve("linear", r"linear, $1 + x$", "#D55E00", "s")
-ERF = Curve("1 + erf(c + x)", r"$1 + \mathrm{erf}(c + x)$, best $c$", "#009E73", "^")
-SOFTPLUS = Curve("softplus", "softplus kernel", "#CC79A7", "D")
+SOFTMAX = CurveStyle("softmax", "softmax", "#0072B2", "o")
+LINEAR = CurveStyle("linear", r"linear, $1 + x$", "#D55E00", "s")
+ERF = CurveStyle("1 + erf(c + x)", r"$1 + \mathrm{erf}(c + x)$, best $c$", "#009E73", "^")
+SOFTPLUS = CurveStyle("softplus", "softplus kernel", "#CC79A7", "D")
 BAYES_COLOUR = "0.25"
 
 

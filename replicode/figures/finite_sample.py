@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import inf, isfinite
 from typing import Any, NamedTuple
 
-from replicode.figures.drawing import BAYES_COLOUR, LINEAR, SOFTMAX, Curve, signal
+from replicode.figures.drawing import BAYES_COLOUR, LINEAR, SOFTMAX, CurveStyle, signal
 from replicode.figures.points import Place, Ridge, bayes_point, optimal_point, theory_point, trained_point
 from replicode.figures.table import Rows, Say
 from replicode.validation.experiment import MOST_FAILURES
@@ -80,7 +80,7 @@ def _place(activation: str, panel: Panel, alpha: float) -> Place:
     return Place(activation, panel.task, TOKENS, panel.nu, NOISE, alpha)
 
 
-def _theory(curve: Curve, panel: Panel, work: Effort, optimal: bool, say: Say) -> Rows:
+def _theory(curve: CurveStyle, panel: Panel, work: Effort, optimal: bool, say: Say) -> Rows:
     """The curve from the largest alpha down: where data are many the search for the best lambdas starts from 1."""
     rows: Rows = []
     ridge = STATED
@@ -95,7 +95,7 @@ def _theory(curve: Curve, panel: Panel, work: Effort, optimal: bool, say: Say) -
 
 
 def _trained(
-    curve: Curve, panel: Panel, theory: Mapping[str, Any], work: Effort, say: Say
+    curve: CurveStyle, panel: Panel, theory: Mapping[str, Any], work: Effort, say: Say
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The trained row beside a row of the theory, and its values by name for the comparison."""
     place = _place(curve.activation, panel, theory["alpha"])
@@ -237,7 +237,7 @@ def _panel(axes: Any, panel: tuple[str, float], rows: Sequence[Mapping[str, Any]
     axes.set_title(rf"{panel[0]}, ${signal(panel[1])}$")
 
 
-def _theory_line(axes: Any, curve: Curve, rows: Sequence[Mapping[str, Any]]) -> None:
+def _theory_line(axes: Any, curve: CurveStyle, rows: Sequence[Mapping[str, Any]]) -> None:
     """Solid where replica symmetry holds at both ends, dashed with an open mark where it does not."""
     axes.plot([], [], color=curve.colour, label=f"{curve.label}, theory")
     for left, right in pairwise(rows):

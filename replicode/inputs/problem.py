@@ -33,7 +33,7 @@ Start = str | Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Learning:
+class ModelTexts:
     """What is learned, and from which tokens, as users name it."""
 
     loss: str = LOSS
@@ -143,7 +143,7 @@ def problem(
     parameters: Mapping[str, float] | None = None,
     more: Mapping[str, float] | None = None,
     model: Model | None = None,
-    learning: Learning | None = None,
+    texts: ModelTexts | None = None,
     backend: str = "numpy",
 ) -> Problem:
     """The problem of checked arguments, its module from the cache when it is there.
@@ -153,7 +153,7 @@ def problem(
     at = point(*(numbers[name] for name in PHYSICS))
     own = {name: value for name, value in numbers.items() if name not in PHYSICS}
     given = given_parameters(parameters, {**own, **(more or {})})
-    law, how = lengths(tokens), learning or Learning()
+    law, how = lengths(tokens), texts or ModelTexts()
     spectrum = token_spectrum(how.spectrum, how.teacher)
     model = structured(learned(model, how.loss, how.labels), spectrum)
     module, values = module_for(act, task, law, backend, given, model)

@@ -15,7 +15,7 @@ import numpy as np
 
 from replicode.branches.arclength import MOST_NEWTON, Steps, follow
 from replicode.phases.contour import Contour, contour, root
-from replicode.phases.plane import INFORMED, ONE, UNINFORMED, Array, Level, Linear, Look, inside
+from replicode.phases.plane import INFORMED, ONE, UNINFORMED, Array, Linear, Look, PlaneLevel, inside
 from replicode.phases.sampling import edges
 from replicode.phases.spinodal import spinodal
 from replicode.theory.errors import ReplicodeError
@@ -56,7 +56,7 @@ class Line:
 class Segment:
     """F(u, t) on the straight way from one place to another."""
 
-    def __init__(self, level: Level, begin: Array, end: Array) -> None:
+    def __init__(self, level: PlaneLevel, begin: Array, end: Array) -> None:
         self.level, self.begin, self.step = level, begin, end - begin
 
     def place(self, t: float) -> Array:
@@ -69,7 +69,7 @@ class Segment:
         return at.value, at.by_u, at.by_plane @ self.step
 
 
-def settled(level: Level, u: Array, place: Array) -> tuple[Array, Linear] | None:
+def settled(level: PlaneLevel, u: Array, place: Array) -> tuple[Array, Linear] | None:
     """The solution next to u at a place; the potential is stationary there, so that it has twice the digits."""
     for _ in range(MOST_NEWTON):
         at = level.linear(u, place, slopes=False)
@@ -90,7 +90,7 @@ def settled(level: Level, u: Array, place: Array) -> tuple[Array, Linear] | None
 class Lines:
     """Finds lines of a level from its looks."""
 
-    def __init__(self, level: Level, looks: Sequence[Look], say: Say) -> None:
+    def __init__(self, level: PlaneLevel, looks: Sequence[Look], say: Say) -> None:
         self.level, self.looks, self.say = level, [look for look in looks if look.solutions], say
         self.found: list[Line] = []
         self.edges = edges(self.looks) if len(self.looks) > 3 else []
@@ -223,7 +223,7 @@ def _apart(one: Look, two: Look) -> float:
 class Gap:
     """The difference of two solutions' potentials, each from the nearest place so far; none where they merge."""
 
-    def __init__(self, level: Level, one: Array, two: Array) -> None:
+    def __init__(self, level: PlaneLevel, one: Array, two: Array) -> None:
         self.level = level
         self.known: list[tuple[Any, Array, Array]] = [(None, one, two)]
 
@@ -243,7 +243,7 @@ class Gap:
 class Margin:
     """How far beyond the edge of stability a solution is, from the nearest place so far."""
 
-    def __init__(self, level: Level, u: Array) -> None:
+    def __init__(self, level: PlaneLevel, u: Array) -> None:
         self.level = level
         self.known: list[tuple[Any, Array]] = [(None, u)]
 

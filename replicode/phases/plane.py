@@ -51,7 +51,7 @@ class Look:
         return float(self.solutions[0]["test_risk"]) if self.solutions else float("nan")
 
 
-class Level(Protocol):
+class PlaneLevel(Protocol):
     """A theory over the plane."""
 
     def look(self, place: tuple[float, float], near: Sequence[Look]) -> Look:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replicode.branches.arclength import Branch, Point, Steps, follow
-from replicode.phases.plane import Array, Level, Linear, inside
+from replicode.branches.arclength import BranchPoint, FollowedBranch, Steps, follow
+from replicode.phases.plane import Array, Linear, PlaneLevel, inside
 
 DIFFERENCE = 1e-4
 STEPS = Steps(first=0.02, least=1e-5, most=0.15, tolerance=1e-8)
@@ -36,7 +36,7 @@ class Spinodal:
 class Fold:
     """The system of a fold: unknowns (u, x), parameter y; b and c are renewed at every point of the line."""
 
-    def __init__(self, level: Level, u: Array, place: Array) -> None:
+    def __init__(self, level: PlaneLevel, u: Array, place: Array) -> None:
         self.level = level
         left, _, right = np.linalg.svd(level.linear(u, place).by_u)
         self.b, self.c = left[:, -1], right[-1]
@@ -59,12 +59,14 @@ class Fold:
     def _beside(self, u: Array, step: Array, place: Array) -> list[Linear]:
         return [self.level.linear(u + s * step, place) for s in (1.0, -1.0)]
 
-    def renew(self, _: Point) -> None:
+    def renew(self, _: BranchPoint) -> None:
         """Borders that stay far from singular."""
         self.b, self.c = self.w / np.linalg.norm(self.w), self.v / np.linalg.norm(self.v)
 
 
-def spinodal(level: Level, u: Array, place: Array, told: Callable[[Array], None] = lambda p: None) -> Spinodal | None:
+def spinodal(
+    level: PlaneLevel, u: Array, place: Array, told: Callable[[Array], None] = lambda p: None
+) -> Spinodal | None:
     """The line through a fold next to (u, place), to both sides; None where there is none."""
     sides = []
     for across in (np.r_[np.zeros(u.size), 0.0, 1.0], np.r_[np.zeros(u.size), 1.0, 0.0]):  # it may run along either
@@ -89,11 +91,13 @@ def spinodal(level: Level, u: Array, place: Array, told: Callable[[Array], None]
     return Spinodal(places, tuple(p.u[:-1] for p in points), cusps, forth.complete and back.complete)
 
 
-def _side(level: Level, u: Array, place: Array, towards: float, across: Array, told: Callable[[Array], None]) -> Branch:
+def _side(
+    level: PlaneLevel, u: Array, place: Array, towards: float, across: Array, told: Callable[[Array], None]
+) -> FollowedBranch:
     """The line from a fold next to (u, place) to one side of the direction across which the fold is looked for."""
     fold = Fold(level, u, place)
 
-    def tell(point: Point) -> None:
+    def tell(point: BranchPoint) -> None:
         fold.renew(point)
         told(np.array([point.u[-1], point.p]))
 
@@ -101,7 +105,7 @@ def _side(level: Level, u: Array, place: Array, towards: float, across: Array, t
     return follow(fold, *begin, towards, _within, STEPS, told=tell, across=across)
 
 
-def _within(point: Point) -> bool:
+def _within(point: BranchPoint) -> bool:
     return inside((point.u[-1], point.p), SLACK)
 
 

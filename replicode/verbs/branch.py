@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from replicode.branches.arclength import Array, Branch, Steps, follow
+from replicode.branches.arclength import Array, FollowedBranch, Steps, follow
 from replicode.inputs.problem import Problem, Start, problem
 from replicode.inputs.ranges import Range, read_ranges
 from replicode.modules import call
@@ -104,7 +104,7 @@ def branch(
     return _result(found, axis, posed, start)
 
 
-def _result(found: Branch, axis: Range, posed: Problem, start: str) -> BranchResult:
+def _result(found: FollowedBranch, axis: Range, posed: Problem, start: str) -> BranchResult:
     values = tuple(axis.value_outside(p.p) for p in found.points)
     names = found.points[0].record if found.points else {}
     columns = {axis.name: values} | {n: tuple(p.record[n] for p in found.points) for n in names}

@@ -12,7 +12,7 @@ from replicode.figures.drawing import picture_asked_for
 from replicode.inputs.arguments import check_digits
 from replicode.inputs.content import activation_text
 from replicode.inputs.learned import LABELS, LOSS, signal
-from replicode.inputs.problem import Learning, problem
+from replicode.inputs.problem import ModelTexts, problem
 from replicode.inputs.ranges import Range, read_ranges
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.results import Result
@@ -143,8 +143,8 @@ def curve(
     names = [act if isinstance(act, str) else activation_text(act) for act in acts]
     if len(set(names)) < len(names):
         raise InputError("activation", ", ".join(names), "each activation once")
-    how = Learning(loss, labels, spectrum, teacher)
-    posed = [problem(act, task, tokens, fixed, model=model, learning=how) for act in acts]
+    how = ModelTexts(loss, labels, spectrum, teacher)
+    posed = [problem(act, task, tokens, fixed, model=model, texts=how) for act in acts]
     for each in posed:
         each.check_name("parameter", axis.name)
         each.with_values(**{axis.name: axis.high}).check()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replicode.inputs.arguments import INITS, check_digits, one_of, point
-from replicode.inputs.problem import Learning, problem
+from replicode.inputs.problem import ModelTexts, problem
 from replicode.inputs.spectrum import TokenSpectrum, teacher_weights
 from replicode.kinds import ActivationLike, Task
 from replicode.results import Result
@@ -98,7 +98,7 @@ def validate_embeddings(
     rng = np.random.default_rng([root_seed, pool.dim])
     teachers = study_of.teachers_of(teacher_weights(pool.s, teacher), pool.s, rng)
     data = TokenSpectrum(teachers.columns(pool.s), str(embeddings) if read is read_pool else "an array", teacher)
-    posed = problem(act, task, law, at, parameters, more, learning=Learning(spectrum=data))
+    posed = problem(act, task, law, at, parameters, more, texts=ModelTexts(spectrum=data))
     attention = posed.attention()
     assert attention.coordinates is not None
     study = study_of.Study(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from replicode.branches.minimise import Array, Minimum, Trial, minimise
+from replicode.branches.minimise import Array, Minimised, Trial, minimise
 from replicode.branches.stable_side import NEXT_TO_EDGE, constrained
 from replicode.inputs.arguments import check_digits
 from replicode.inputs.learned import LABELS, LOSS, signal
-from replicode.inputs.problem import Learning, Problem, Start, problem
+from replicode.inputs.problem import ModelTexts, Problem, Start, problem
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.results import Solution
 from replicode.theory.errors import InputError
@@ -79,7 +79,7 @@ def optimal(
     """
     physics = {"alpha": alpha, "nu": signal(act, nu), "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
     tol = None if digits is None else check_digits(digits)
-    posed = problem(act, task, tokens, physics, parameters, more, model, Learning(loss, labels, spectrum, teacher))
+    posed = problem(act, task, tokens, physics, parameters, more, model, ModelTexts(loss, labels, spectrum, teacher))
     names = searched(over, posed)
     found = best(posed, names, tol, init)
     solution = Optimum(**found, asked=posed.asked(over=list(names), digits=digits))
@@ -198,7 +198,7 @@ def best(
     }
 
 
-def _errors(search: Search, found: Minimum, at: Trial) -> dict[str, float]:
+def _errors(search: Search, found: Minimised, at: Trial) -> dict[str, float]:
     """What the gradient at the optimum and its errors leave open of the parameters that are held by nothing."""
     inverse = np.linalg.inv(found.curvature)
     reach = np.abs(inverse) @ at.gradient_error + np.abs(inverse @ np.where(found.held, 0.0, at.gradient))

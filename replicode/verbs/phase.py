@@ -14,13 +14,13 @@ from replicode.inputs.arguments import not_negative, one_of, positive
 from replicode.inputs.asked import asked
 from replicode.inputs.content import model_content, task_content
 from replicode.inputs.learned import LABELS, LOSS, learned
-from replicode.inputs.problem import Learning, problem
+from replicode.inputs.problem import ModelTexts, problem
 from replicode.inputs.ranges import ALLOWED, read_ranges
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.modules import bayes_module
 from replicode.phases.bayes import BayesOptimal
 from replicode.phases.lines import EDGE, Line, Lines
-from replicode.phases.plane import INFORMED, NONE, Level, Look, Plane
+from replicode.phases.plane import INFORMED, NONE, Look, Plane, PlaneLevel
 from replicode.phases.rs import ReplicaSymmetric
 from replicode.phases.sampling import first_places, next_place, shares
 from replicode.results import Result
@@ -125,7 +125,7 @@ def phase(
     given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
     ranges, fixed = read_ranges(2, {**given, **(parameters or {}), **more})
     plane, target, told = Plane(*ranges), picture_asked_for(output), say or (lambda _: None)
-    how = Learning(loss, labels, spectrum, teacher)
+    how = ModelTexts(loss, labels, spectrum, teacher)
     theory, question = _level(chosen, (act, task, tokens, model), how, fixed, plane, keep)
     looks = _looked(theory, count, told)
     lines, warnings = _followed(theory, looks, chosen, told)
@@ -149,8 +149,8 @@ def phase(
 
 
 def _level(
-    level: str, who: tuple[Any, ...], how: Learning, fixed: Mapping[str, float], plane: Plane, keep: bool
-) -> tuple[Level, dict[str, Any]]:
+    level: str, who: tuple[Any, ...], how: ModelTexts, fixed: Mapping[str, float], plane: Plane, keep: bool
+) -> tuple[PlaneLevel, dict[str, Any]]:
     """The theory over the plane, its arguments checked at both ends, and what was asked for."""
     act, task, tokens, model = who
     corner = {axis.name: axis.high for axis in (plane.x, plane.y)}
@@ -167,7 +167,7 @@ def _level(
         module = bayes_module(task, law, model)
         content = task_content(task), repr(law), *model_content(model)
         return BayesOptimal(module, content, physics, plane, keep), asked(None, task, law, None, model, **physics)
-    posed = problem(act, task, tokens, fixed, model=model, learning=how)
+    posed = problem(act, task, tokens, fixed, model=model, texts=how)
     for name in plane.names:
         posed.check_name("range", name)
     posed.with_values(**corner).check()
@@ -176,7 +176,7 @@ def _level(
     return ReplicaSymmetric(posed, plane, keep), posed.asked()
 
 
-def _looked(theory: Level, count: int, told: Say) -> list[Look]:
+def _looked(theory: PlaneLevel, count: int, told: Say) -> list[Look]:
     """The first grid, then wherever most is open."""
     looks: list[Look] = []
 
@@ -192,7 +192,7 @@ def _looked(theory: Level, count: int, told: Say) -> list[Look]:
     return looks
 
 
-def _followed(theory: Level, looks: Sequence[Look], level: str, told: Say) -> tuple[list[Line], list[str]]:
+def _followed(theory: PlaneLevel, looks: Sequence[Look], level: str, told: Say) -> tuple[list[Line], list[str]]:
     """The lines, and what is not to be trusted."""
     warnings = []
     failed = sum(look.phase == NONE for look in looks)

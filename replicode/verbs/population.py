@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from replicode.codegen.interpret.averages import compiled
+from replicode.codegen.interpret.functions import numpy_function
 from replicode.codegen.interpret.population import averager, bayes_gain, best
 from replicode.codegen.runtime.optimum import Optimum
 from replicode.codegen.runtime.wording import told_apart
@@ -108,7 +108,7 @@ def population(
         else:
             averages, method = averager(fixed, setting, nu, distribution)
             found = best(averages, fixed.parameters, {})
-    scale, own = float(value.scale), float(compiled(value.noise, (NOISE,))(noise))
+    scale, own = float(value.scale), float(numpy_function(value.noise, (NOISE,))(noise))
     excess, error = scale * (1.0 - found.gain), scale * (found.error + bayes.error)
     forms: tuple[str | None, str | None] = (None, None)
     closed, bounds = None, dict[str, str]()
@@ -116,7 +116,7 @@ def population(
     with suppress(BudgetSpent), budget("the closed form", share=_CLOSED_SHARE):
         forms = _closed_forms(fixed, setting, nu, distribution)
         closed, bounds = _closed_excess(fixed, setting, nu, distribution, found, condition is not None, scale)
-    m_v = float(compiled(value.m_v, (A, B))(found.A, found.B))
+    m_v = float(numpy_function(value.m_v, (A, B))(found.A, found.B))
     return Population(
         excess_risk=excess,
         test_risk=excess + own,
@@ -182,9 +182,9 @@ def _nishimori_point(condition: NishimoriCondition, act: Activation, nu: float, 
     """k = c k* makes the estimator Bayes; parameters that c absorbs are flat directions and set to one."""
     free = tuple(sp.Symbol(p, real=True) for p in act.parameters)
     ones = [1.0] * len(free)
-    total = float(compiled(1 / condition.a, (L, *free))(2.0, *ones))
+    total = float(numpy_function(1 / condition.a, (L, *free))(2.0, *ones))
     unbounded = math.isinf(nu) and condition.c.has(NU)
-    c = math.inf if unbounded else float(compiled(condition.c, (NU, *free))(nu, *ones))
+    c = math.inf if unbounded else float(numpy_function(condition.c, (NU, *free))(nu, *ones))
     return Optimum(
         m=c,
         tau=0.0,

@@ -23,7 +23,8 @@ _ROUGH = 3
 def precise_solution(posed: Problem, init: str, digits: int) -> dict[str, Any]:
     """The fields of a Solution, with numbers good to the digits asked for; floats as long as these hold them."""
     from replicode.codegen.precise.arb import best_numbers
-    from replicode.codegen.precise.saddle import GUARD, Physics, check_dimension, noise_risk, precise_saddle
+    from replicode.codegen.precise.integral import Physics
+    from replicode.codegen.precise.saddle import GUARD, check_dimension, noise_risk, precise_saddle
     from replicode.verbs.derive import derive
 
     module = posed.module

@@ -11,7 +11,7 @@ from replicode.cache import cached
 from replicode.inputs.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, check_digits, one_of
 from replicode.inputs.content import model_content, task_content
 from replicode.inputs.learned import LABELS, LOSS, signal
-from replicode.inputs.problem import Learning, Problem, problem
+from replicode.inputs.problem import ModelTexts, Problem, problem
 from replicode.inputs.spectrum import SpectrumLike, TokenSpectrum
 from replicode.kinds import ActivationLike, Model, Task
 from replicode.results import Solution
@@ -80,7 +80,7 @@ def solve(
     if spectrum is not None:
         check_structured(wanted, rsb)
     numbers = {"alpha": alpha, "nu": signal(act, nu), "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    how = Learning(loss, labels, spectrum, teacher)
+    how = ModelTexts(loss, labels, spectrum, teacher)
     posed = problem(act, task, tokens, numbers, parameters, more, model, how, backend)
     if wanted is not None and wanted > DOUBLE_DIGITS:
         from replicode.verbs.precise import precise_solution

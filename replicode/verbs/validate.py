@@ -8,7 +8,7 @@ from typing import Any
 from replicode.cache import work_ledger
 from replicode.inputs.arguments import INITS, check_digits, one_of, point
 from replicode.inputs.learned import LABELS, LOSS, signal
-from replicode.inputs.problem import Learning, problem
+from replicode.inputs.problem import ModelTexts, problem
 from replicode.inputs.spectrum import SpectrumLike, token_spectrum
 from replicode.kinds import ActivationLike, Model, Task
 from replicode.results import Report
@@ -63,7 +63,7 @@ def validate(
     from replicode.validation.studies.cost import check_cost
 
     check_cost(law, at["alpha"], dims, seeds)
-    posed = problem(act, task, law, at, parameters, more, model, Learning(loss, labels, data))
+    posed = problem(act, task, law, at, parameters, more, model, ModelTexts(loss, labels, data))
     solution = solve(act, **posed.arguments(), digits=digits, init=init, rsb=0)
     attention, signature = posed.attention(), posed.module.METADATA["signature"]
     content: list[Any] = [training_source(), signature, sorted(posed.own.items()), at, init]

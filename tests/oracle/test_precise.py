@@ -17,8 +17,10 @@ from replicode.codegen.interpret.oracle import evaluate
 from replicode.codegen.ir import Kernel
 from replicode.codegen.lower import lower, parameter_symbol
 from replicode.codegen.precise.arb import arb_numbers, best_numbers
+from replicode.codegen.precise.integral import Grid, Physics, PreciseSystem
 from replicode.codegen.precise.kernel import Outers, Program, decimal_numbers, double_arrays, mpmath_numbers
-from replicode.codegen.precise.saddle import Grid, Physics, PreciseSystem, Scout, check_dimension
+from replicode.codegen.precise.saddle import check_dimension
+from replicode.codegen.precise.scout import Scout
 from replicode.modules import module_for
 from replicode.theory.derive.saddle import derive
 from replicode.theory.errors import InputError, Refusal

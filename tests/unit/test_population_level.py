@@ -233,7 +233,7 @@ def test_risk_off_the_manifold_against_samples(task_text):
     """Seven overlaps, weights by importance; 4.5 sigma on 2e5 samples: a false alarm in 150000 per case."""
     import numpy as np
 
-    from replicode.codegen.interpret.sampled import evaluated
+    from replicode.codegen.interpret.functions import evaluated
     from replicode.theory.derive.population import BIAS_IDLE, CHI_EPS, CHI_IDLE, SIGMA_EPS, SIGMA_IDLE
     from replicode.theory.derive.population import population_risk as derived
     from replicode.theory.language.activation import Activation

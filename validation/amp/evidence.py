@@ -14,7 +14,7 @@ from types import ModuleType
 import numpy as np
 import sympy as sp
 
-from replicode.codegen.interpret.averages import compiled
+from replicode.codegen.interpret.functions import numpy_function
 from replicode.codegen.loading import call
 from replicode.codegen.runtime.bayes_rates import BayesOverlaps
 from replicode.theory.errors import Refusal
@@ -48,7 +48,7 @@ def evidence_of(
         raise Refusal(f"message passing for task {setting.text}: its weight couples the scores and moves them")
     if slope.has(X, TokenSum):
         return LocatedEvidence(module, noise, averaged_chances(module, nu))
-    return LocatedEvidence(module, noise, ranked_chances(float(compiled(slope, (NU,))(nu))))
+    return LocatedEvidence(module, noise, ranked_chances(float(numpy_function(slope, (NU,))(nu))))
 
 
 class OwnEvidence:

@@ -20,7 +20,7 @@ from replicode.codegen.threads import one_thread
 from replicode.theory.errors import Refusal
 from replicode.theory.model import EIGENVALUE
 from replicode.validation.amp.passing import Start
-from replicode.validation.amp.problem import Problem, drawn_scores
+from replicode.validation.amp.problem import PassingProblem, drawn_scores
 from replicode.validation.bayes import bayes_module
 from replicode.validation.data.sampling import Array
 
@@ -46,7 +46,7 @@ def _evolution(tracks: Array, errors: Array) -> Evolution:
 
 
 @one_thread()
-def by_quadrature(of: Problem, start: Start, iterations: int = 10) -> Evolution:
+def by_quadrature(of: PassingProblem, start: Start, iterations: int = 10) -> Evolution:
     """From the averages of the generated module; the errors are the change from coarser nodes."""
     module = _module(of)
     channel = call(module, "channel_at", nu=of.nu, noise=of.noise)
@@ -58,7 +58,7 @@ def by_quadrature(of: Problem, start: Start, iterations: int = 10) -> Evolution:
     return _evolution(fine, np.abs(fine - coarse) + ROUNDING)
 
 
-def _module(of: Problem) -> ModuleType:
+def _module(of: PassingProblem) -> ModuleType:
     model = of.model if of.spectrum is None else replace(of.model, covariance=EIGENVALUE)
     return bayes_module(of.task, of.lengths, model)
 
@@ -74,7 +74,12 @@ def _channel_rates(channel: Evaluator, q: Array, fineness: float) -> Array:
 
 @one_thread()
 def by_sampling(
-    of: Problem, start: Start, rng: np.random.Generator, iterations: int = 10, count: int = 20_000, replicas: int = 16
+    of: PassingProblem,
+    start: Start,
+    rng: np.random.Generator,
+    iterations: int = 10,
+    count: int = 20_000,
+    replicas: int = 16,
 ) -> Evolution:
     """From draws of the fields: the mean of independent evolutions, and its standard error."""
 
@@ -85,7 +90,7 @@ def by_sampling(
     return _evolution(tracks.mean(axis=0), tracks.std(axis=0, ddof=1) / sqrt(replicas))
 
 
-def _sampled_rates(of: Problem, q: Array, count: int, rng: np.random.Generator) -> Array:
+def _sampled_rates(of: PassingProblem, q: Array, count: int, rng: np.random.Generator) -> Array:
     """The same averages over `count` sequences of each length."""
     q_k, q_v = q.tolist()
     spread = sqrt(_module(of).label_variance(1.0 - q_v, of.noise))
@@ -101,7 +106,7 @@ def _sampled_rates(of: Problem, q: Array, count: int, rng: np.random.Generator) 
     return found
 
 
-def _track(rates: Rates, of: Problem, start: Start, iterations: int) -> Array:
+def _track(rates: Rates, of: PassingProblem, start: Start, iterations: int) -> Array:
     """q_k, q_v and test_risk as rows."""
     q = np.array([start.q_k, start.q_v])
     found = np.empty((3, iterations + 1))

@@ -67,7 +67,7 @@ UNINFORMED, INFORMED = Start(), Start(0.99, 0.99)
 
 
 @dataclass(frozen=True)
-class Step:
+class PassingStep:
     """The estimates before an iteration: their overlaps, the variances they claim, and how far they then moved."""
 
     overlaps: Overlaps
@@ -78,14 +78,14 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Messages:
-    """The estimates after the last iteration; one `Step` per iteration and a last one, whose `moved` is 0."""
+    """The estimates after the last iteration; one `PassingStep` per iteration and a last one, whose `moved` is 0."""
 
     k: Array
     v: Array
-    steps: tuple[Step, ...]
+    steps: tuple[PassingStep, ...]
 
     @property
-    def last(self) -> Step:
+    def last(self) -> PassingStep:
         """Where it ended."""
         return self.steps[-1]
 
@@ -101,7 +101,7 @@ def message_passing(
     gradients = [np.zeros((2, *batch.X.shape[:2])) for batch in dataset.batches]
     c = np.array([_moved_scores(dataset, evidence), 0.0])
     variances = (None, None) if dataset.coordinates is None else dataset.coordinates.variances
-    steps: list[Step] = []
+    steps: list[PassingStep] = []
     for t in range(iterations):
         pull, square, along_k = np.zeros_like(estimates), np.zeros(2), 0.0
         for b, batch in enumerate(dataset.batches):
@@ -161,9 +161,9 @@ def _overshoot(change: Array, k: Array, curvature: float, along_k: float) -> Arr
     return np.asarray(share * float(k @ change) / square * k)
 
 
-def _step(dataset: Dataset, estimates: Array, V: Array, moved: float) -> Step:
+def _step(dataset: Dataset, estimates: Array, V: Array, moved: float) -> PassingStep:
     overlaps = Overlaps.of(estimates[0], estimates[1], dataset.k_star, dataset.v_star)
-    return Step(overlaps, float(V[0]), float(V[1]), moved)
+    return PassingStep(overlaps, float(V[0]), float(V[1]), moved)
 
 
 def _fields(X: Tokens, directions: Array) -> Array:

@@ -13,7 +13,7 @@ from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, lengths
 from replicode.theory.model import DEFAULT_MODEL, Model
 from replicode.validation.amp.evidence import evidence_of
-from replicode.validation.amp.passing import Evidence, Step
+from replicode.validation.amp.passing import Evidence, PassingStep
 from replicode.validation.data.sampling import Array, Dataset, Sampler
 from replicode.validation.data.scores import Index, Scores, scores_of
 from replicode.validation.data.spectrum import Coordinates
@@ -22,7 +22,7 @@ from replicode.validation.training.learning import learning
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class PassingProblem:
     """A task with alpha = N/D, the law of its scores for each length, and the evidence a sequence offers."""
 
     task: Task
@@ -57,12 +57,12 @@ def problem(
     alpha: float,
     model: Model = DEFAULT_MODEL,
     spectrum: Any = None,
-) -> Problem:
+) -> PassingProblem:
     """The problem of a task at these numbers; a `spectrum` of the run-time makes the tokens structured."""
     setting, sizes = task(setting), lengths(tokens)
     laws = tuple(scores_of(setting, nu, n) for n in sizes.tokens)
     evidence = evidence_of(setting, sizes, nu, noise, model)
-    return Problem(setting, sizes, nu, noise, alpha, laws, evidence, model, spectrum)
+    return PassingProblem(setting, sizes, nu, noise, alpha, laws, evidence, model, spectrum)
 
 
 def drawn_scores(law: Scores, tokens: int, count: int, rng: np.random.Generator) -> tuple[Array, Index]:
@@ -73,7 +73,7 @@ def drawn_scores(law: Scores, tokens: int, count: int, rng: np.random.Generator)
     return chi, eps
 
 
-def fresh_risk(of: Problem, step: Step, count: int, rng: np.random.Generator) -> tuple[float, float]:
+def fresh_risk(of: PassingProblem, step: PassingStep, count: int, rng: np.random.Generator) -> tuple[float, float]:
     """E (y - f)^2 of f = sum_l P_l omega_v,l on fresh sequences, and its standard error over `count` of each length.
 
     Given the estimates, the fields of a fresh token are exactly Gaussian with the overlaps as covariances, so they are

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import special
 from scipy.stats import qmc
 
-from replicode.codegen.interpret.averages import compiled
+from replicode.codegen.interpret.functions import numpy_function
 from replicode.codegen.threads import one_thread
 from replicode.theory.derive.channel import N, U, eliminate_values
 from replicode.theory.errors import Refusal
@@ -54,7 +54,7 @@ class Eliminated:
         """Those of a model."""
         found, arguments = eliminate_values(model), (U, N, Y, model.values.V)
         parts = (found.envelope, sp.diff(found.envelope, U), sp.diff(found.envelope, N), found.field_gain, found.loss)
-        return cls(*(compiled(sp.factor(p), arguments) for p in parts))
+        return cls(*(numpy_function(sp.factor(p), arguments) for p in parts))
 
 
 @dataclass(frozen=True, eq=False)

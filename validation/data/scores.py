@@ -20,8 +20,7 @@ import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
 
-from replicode.codegen.interpret.averages import compiled
-from replicode.codegen.interpret.sampled import evaluated
+from replicode.codegen.interpret.functions import evaluated, numpy_function
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.nodes import L, TokenSum, X
@@ -159,7 +158,7 @@ def _gaussian(task: Task, nu: float, tokens: int) -> GaussianScores:
 
 def _own(task: Task, nu: float, tokens: int) -> OwnScores:
     """The envelope of exp(log g - x^2/2), found by looking at ever smaller ranges that hold all of it."""
-    compiled_own = compiled(task.own, (X, NU, L))
+    compiled_own = numpy_function(task.own, (X, NU, L))
 
     def log_density(x: Array) -> Array:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import numpy as np
 
+from replicode.codegen.interpret.functions import evaluated
 from replicode.codegen.interpret.population import BayesGain, averager, bayes_gain
-from replicode.codegen.interpret.sampled import evaluated
 from replicode.codegen.runtime.nodes import sobol
 from replicode.codegen.runtime.optimum import CHECK, FINE
 from replicode.theory.derive.nishimori import nishimori

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from replicode.codegen.interpret.averages import compiled
+from replicode.codegen.interpret.functions import numpy_function
 from replicode.codegen.threads import one_thread
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.language.nodes import L, X
@@ -89,7 +89,7 @@ class Study:
 
     def log_weights(self, chi: Array) -> Array:
         """The log-weight of tokens with these scores, where it belongs to the hidden token's own."""
-        own = compiled(self.task.own, (X, NU, L))
+        own = numpy_function(self.task.own, (X, NU, L))
         return np.asarray(np.broadcast_to(own(chi, self.attention.nu, float(self.tokens)), chi.shape))
 
     def start(self) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from replicode.codegen.interpret.averages import compiled
+from replicode.codegen.interpret.functions import numpy_function
 from replicode.theory.derive.pieces import envelope_slopes, jumps
 from replicode.theory.language.nodes import W
 from replicode.theory.model import LABEL_NOISE, LAMBDA, NOISE, SIGMA, THETA, F, Model, Y
@@ -75,14 +75,14 @@ def learning(model: Model, rounding: float | None = None) -> Learning:
     pairs = [(model.label, sp.S.One)] if isinstance(model.label, sp.Expr) else list(model.label.args)
     loss, slope = _rounded(model, rounding)
     return Learning(
-        branches=tuple((compiled(value, told), compiled(chance, told)) for value, chance in pairs),
-        output=compiled(model.output, token),
-        output_by_sigma=compiled(sp.diff(model.output, SIGMA), token),
-        output_by_value=compiled(sp.diff(model.output, W), token),
-        loss=compiled(loss, pair),
-        loss_by_output=compiled(slope, pair),
-        risk=compiled(model.risk, pair),
-        penalty=compiled(model.penalty, weight),
-        penalty_slope=compiled(sp.diff(model.penalty, THETA), weight),
-        penalty_curvature=compiled(sp.diff(model.penalty, THETA, 2), weight),
+        branches=tuple((numpy_function(value, told), numpy_function(chance, told)) for value, chance in pairs),
+        output=numpy_function(model.output, token),
+        output_by_sigma=numpy_function(sp.diff(model.output, SIGMA), token),
+        output_by_value=numpy_function(sp.diff(model.output, W), token),
+        loss=numpy_function(loss, pair),
+        loss_by_output=numpy_function(slope, pair),
+        risk=numpy_function(model.risk, pair),
+        penalty=numpy_function(model.penalty, weight),
+        penalty_slope=numpy_function(sp.diff(model.penalty, THETA), weight),
+        penalty_curvature=numpy_function(sp.diff(model.penalty, THETA, 2), weight),
     )
