@@ -123,16 +123,16 @@ TRAINING = [
     Mutant(
         "slope of the penalty",
         "validation/training/learning.py",
-        "penalty_slope=compiled(sp.diff(model.penalty, THETA), weight)",
-        "penalty_slope=compiled(2 * sp.diff(model.penalty, THETA), weight)",
+        "penalty_slope=numpy_function(sp.diff(model.penalty, THETA), weight)",
+        "penalty_slope=numpy_function(2 * sp.diff(model.penalty, THETA), weight)",
         gradient,
         ordinary=True,
     ),
     Mutant(
         "loss and its slope without the half",
         "validation/training/learning.py",
-        "loss=compiled(loss, pair),\n        loss_by_output=compiled(slope, pair)",
-        "loss=compiled(2 * loss, pair),\n        loss_by_output=compiled(2 * slope, pair)",
+        "loss=numpy_function(loss, pair),\n        loss_by_output=numpy_function(slope, pair)",
+        "loss=numpy_function(2 * loss, pair),\n        loss_by_output=numpy_function(2 * slope, pair)",
         definition,
     ),
     Mutant(
