@@ -63,8 +63,9 @@ def plain_ticks(axis: Any) -> None:
 
 def _bayes(axes: Any, found: Curve) -> None:
     line = next(iter(found.activations.values()))["bayes_risk"]
-    if all(r is not None for r in line):
-        axes.plot(found.values, line, color=BAYES_COLOUR, linestyle=(0, (5, 1.5)), label="Bayes-optimal", zorder=1)
+    if any(r is not None for r in line):
+        risks = [float("nan") if r is None else r for r in line]
+        axes.plot(found.values, risks, color=BAYES_COLOUR, linestyle=(0, (5, 1.5)), label="Bayes-optimal", zorder=1)
 
 
 def _line(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from replicode.branches.tracing import Traced, Tracer
+from replicode.branches.bayes_line import BayesLine, Solved, bayes_line
+from replicode.branches.tracing import USUAL_TOLERANCE, Traced, Tracer
 from replicode.figures.drawing import picture_asked_for
 from replicode.inputs.arguments import check_digits
 from replicode.inputs.content import activation_text
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from replicode.theory.language.task import Task
     from replicode.theory.model import Model
 
-BAYES_POINTS = 17
 TRAINED_MARKS, TRAINED_DIM, TRAINED_SEEDS = 4, 200, 10
 Say = Callable[[str], None]
 OnNode = Callable[[str, float, Mapping[str, Any]], None]
@@ -36,8 +36,9 @@ OnNode = Callable[[str, float, Mapping[str, Any]], None]
 class Curve(Result):
     """Columns along `values` of `parameter`, for every activation; `nodes` are the values that were solved at.
 
-    Between nodes numbers are interpolated with the derivatives, and `error` bounds that too. `bayes_risk` is a column
-    of every activation; `trained` are means and standard errors of trained attention where that was asked for.
+    Between nodes numbers are interpolated with the derivatives, and `error` bounds that too. `bayes_risk` and its error
+    are columns of every activation; `trained` are means and standard errors of trained attention where that was asked
+    for.
     """
 
     headline = ("parameter", "activations")
@@ -148,7 +149,7 @@ def curve(
     for each in posed:
         each.check_name("parameter", axis.name)
         each.with_values(**{axis.name: axis.high}).check()
-    line = _bayes_line(posed[0], axis, told) if bayes else None
+    line = _bayes_line(posed[0], axis, tol, told) if bayes else None
     traced = {name: _traced(name, p, axis, tol, optimal, keep, told, on_node) for name, p in zip(names, posed)}
     marks = {n: _trained(p, axis, traced[n], optimal, told) for n, p in zip(names, posed)} if trained else {}
     values = tuple(axis.values())
@@ -184,12 +185,11 @@ def _traced(
     return Tracer(posed, axis, tol, optimal, keep, tell).trace()
 
 
-def _columns(
-    traced: Traced, values: Sequence[float], line: Callable[[float], float | None] | None
-) -> dict[str, tuple[Any, ...]]:
+def _columns(traced: Traced, values: Sequence[float], line: BayesLine | None) -> dict[str, tuple[Any, ...]]:
     rows = [traced.row(v) for v in values]
     columns = {name: tuple(row[name] for row in rows) for name in rows[0]}
-    return columns | {"bayes_risk": tuple(None if line is None else line(v) for v in values)}
+    reference = [(None, None) if line is None else line.at(v) for v in values]
+    return columns | {"bayes_risk": tuple(r for r, _ in reference), "bayes_error": tuple(e for _, e in reference)}
 
 
 def _warnings(name: str, traced: Traced, axis: Range, tol: float | None) -> list[str]:
@@ -206,33 +206,20 @@ def _warnings(name: str, traced: Traced, axis: Range, tol: float | None) -> list
     return told + [f"{name}: {w}" for w in lower[:2]]
 
 
-def _bayes_line(posed: Any, axis: Range, told: Say) -> Callable[[float], float | None] | None:
-    """The Bayes-optimal risk along the range: through a few values, or one where the parameter does not matter."""
+def _bayes_line(posed: Any, axis: Range, tol: float | None, told: Say) -> BayesLine | None:
+    """The Bayes-optimal risk along the range, or at one value where the parameter does not matter."""
     if slow_bayes(posed.module):
         return None
-    import numpy as np
-    from scipy.interpolate import PchipInterpolator
 
-    physics = ("alpha", "nu", "noise")
-
-    def risk(value: float) -> float | None:
+    def risk(value: float) -> tuple[float, float] | None:
         here = posed.with_values(**{axis.name: value}).values
         at = here["alpha"], here["nu"], here["noise"]
-        found = bayes_reference(posed.task, posed.law, *at, posed.model, posed.spectrum)
-        return None if found is None else found[0]
+        return bayes_reference(posed.task, posed.law, *at, posed.model, posed.spectrum)
 
-    if axis.name not in physics:
-        constant = risk(axis.low)
-        return lambda _: constant
-    places = np.linspace(*axis.ends, BAYES_POINTS)
-    risks = []
-    for i, place in enumerate(places):
-        risks.append(risk(axis.value(float(place))))
-        told(f"Bayes-optimal: {i + 1} of {BAYES_POINTS}")
-    if any(r is None for r in risks):
-        return None
-    through = PchipInterpolator(places, risks)
-    return lambda value: float(through(axis.coordinate(value)))
+    if axis.name in ("alpha", "nu", "noise"):
+        return bayes_line(axis, risk, USUAL_TOLERANCE if tol is None else tol, told)
+    constant = risk(axis.low)
+    return None if constant is None else BayesLine(axis, tuple(Solved(at, *constant) for at in axis.ends))
 
 
 def _trained(posed: Any, axis: Range, traced: Traced, optimal: bool, told: Say) -> tuple[dict[str, float], ...]:
