@@ -9,10 +9,10 @@ its score a token's other fields are Gaussian and enter as polynomials.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import factorial
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from replicode.codegen.runtime.dynamics_averages import LEAST_NODES, TOTAL, Given, World
 from replicode.codegen.runtime.dynamics_kernel import (
@@ -30,7 +30,7 @@ from replicode.codegen.runtime.dynamics_located import NOT_GIVEN, TokenFactor, h
 from replicode.codegen.runtime.kernel import ELEMENTWISE, Array
 from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_legendre
 
-SCORE_REACH, SCORE_NODES, SCORE_NODES_GIVEN, SCORE_PANELS = 9.0, 160, 48, 5
+SCORE_REACH, SCORE_NODES, SCORE_NODES_GIVEN, SCORE_PANELS = 9.0, 160, 40, 5
 HERMITE = 3  # exact up to degree five; all fields together enter in the fourth
 NEAR_KINK = 7.0  # deviations of the score given the teacher's
 SLOW = 1.5  # scores that grow no faster with the star need no further nodes
@@ -85,7 +85,7 @@ def factorised_averages(overlaps: Array, world: World, kernel: SequenceKernel, c
     sums = _Sums(hidden, idle, kernel.tokens - 1)
     found, offset = np.zeros(TOTAL), tokens[0].offset / scale
     for average, coefficient, label, output, power, body in FACTOR_TERMS:
-        part = sums.at(body + 1, label, output) * special.factorial(output)
+        part = sums.at(body + 1, label, output) * factorial(output)
         found[average] += coefficient * _integrated(part.reshape(-1, t.size), power, t, weights, offset)
     return found / float(sums.at(0, 0, 0).reshape(-1, t.size)[:, 0].sum())
 
@@ -95,7 +95,7 @@ def _integrated(part: Array, power: int, t: Array, weights: Array, offset: float
     over_points = part.sum(axis=0)
     if ELEMENTWISE or not power:
         return float(over_points[0])
-    return float((weights * np.exp(-t * offset) * t**power * over_points).sum() / special.factorial(power - 1))
+    return float((weights * np.exp(-t * offset) * t**power * over_points).sum() / factorial(power - 1))
 
 
 def _variation(given: Given, world: World) -> tuple[Array, float]:
@@ -162,19 +162,22 @@ def _series(token: _Token, t: Array, scale: float, world: World | None) -> Serie
     """One token's averages of T (a z)^j/j! y^i exp(-t b) at all points, those that are needed."""
     around, weights = _pair_nodes(token.covariance, world is not None)
     shape = token.density.shape
-    fields = token.means.reshape(FIELDS, -1, 1) + around[:, None, :]
-    a, da, b, db = (row.reshape(-1, 1) for row in (*(token.top / scale), *(token.bottom / scale)))
-    y = np.zeros(()) if world is None else label_weights(world.noise)[0] * fields[VALUE_STAR]
-    own = 0.0 if world is None else label_weights(world.noise)[1]
-    labels = [np.ones(()), y, y * y + own * own]
+    fields = token.means.reshape(FIELDS, 1, -1) + around[..., None]
+    a, da, b, db = (row.reshape(-1) for row in (*(token.top / scale), *(token.bottom / scale)))
+    of_label, own = (0.0, 0.0) if world is None else label_weights(world.noise)
+    y = of_label * fields[VALUE_STAR]
+    weighed = np.multiply.outer(weights, token.density.reshape(-1))
+    labels = [weighed, weighed * y, weighed * (y * y + own * own)]
     bodies = (np.ones(()), *token_bodies(a, da, b, db, *fields))
-    powers = [np.ones_like(fields[VALUE])]
+    powers = [np.ones(())]
     for order in range(1, 1 + max(row[2] for row in IDLE_ROWS)):
-        powers.append(powers[-1] * a * fields[VALUE] / order)
+        powers.append(powers[-1] * (a * fields[VALUE] / order))
     rows = HIDDEN_ROWS if world is not None else IDLE_ROWS
     beside = np.empty((len(rows), *shape))
     for place, (body, label, order) in zip(beside, rows, strict=True):
-        place[:] = ((bodies[body] * labels[label] * powers[order]) @ weights).reshape(shape) * token.density
+        if order == 0:
+            product = bodies[body] * labels[label]
+        place[:] = (product * powers[order]).sum(axis=0).reshape(shape)
     return _by_name(rows, _at_points(beside, token, t))
 
 

@@ -8,6 +8,7 @@ are below it. A weight of the hidden token's own score is a single point, and on
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from replicode.codegen.runtime.kernel import HARD_LIMIT, Array, own_log_weight
 from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_legendre, gauss_panels
 
-STAR_REACH, STAR_STEP, STAR_PANEL = 8.5, 0.18, 1.5
+STAR_REACH, STAR_STEP, STAR_PANEL = 8.5, 0.2, 2.0
 SMALLEST_LARGEST = 5.5  # no token of a sequence of two is above minus this, but once in 1e15
 LOG_STEP, LOG_LEFT, LOG_RIGHT = 0.3, 3.7, 3.7  # exp(exp(3.7)) is 4e17
 HIGH = 50.0  # exp(-exp(HIGH)) is 0
@@ -108,13 +109,17 @@ def _winner(sharp: Array, steep: float, fine: float) -> Located:
 
 def _integrals_up_to(edges: Array) -> Array:
     """Weights at the nodes of `gauss_panels` of the integrals from the first edge to each of the nodes."""
-    nodes, weights = gauss_legendre(COMPOSITE_NODES)
-    legendre = np.polynomial.legendre
-    integrals = np.stack([legendre.legval(nodes, legendre.legint(e, lbnd=-1)) for e in np.eye(COMPOSITE_NODES)], axis=1)
-    within = integrals @ np.linalg.inv(legendre.legvander(nodes, COMPOSITE_NODES - 1))
-    half = 0.5 * np.diff(edges)
-    before = np.tril(np.ones((half.size, half.size)), -1)[:, None, :, None] * (half[:, None] * weights)
-    found = np.broadcast_to(before, (half.size, COMPOSITE_NODES, *before.shape[2:])).copy()
+    weights, half = gauss_legendre(COMPOSITE_NODES)[1], 0.5 * np.diff(edges)
     panel = np.arange(half.size)
-    found[panel, :, panel] = half[:, None, None] * within
+    before = (panel[:, None] > panel)[:, None, :, None] * (half[:, None] * weights)
+    found = np.broadcast_to(before, (half.size, COMPOSITE_NODES, *before.shape[2:])).copy()
+    found[panel, :, panel] = half[:, None, None] * _within_a_panel()
     return found.reshape(half.size * COMPOSITE_NODES, -1)
+
+
+@lru_cache(maxsize=1)
+def _within_a_panel() -> Array:
+    """The same from -1 to each of the nodes of Gauss and Legendre: integrals of the polynomials through the nodes."""
+    legendre, nodes = np.polynomial.legendre, gauss_legendre(COMPOSITE_NODES)[0]
+    integrals = [legendre.legval(nodes, legendre.legint(e, lbnd=-1)) for e in np.eye(COMPOSITE_NODES)]
+    return np.asarray(np.stack(integrals, axis=1) @ np.linalg.inv(legendre.legvander(nodes, COMPOSITE_NODES - 1)))
