@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from replicode.commands import options
@@ -15,18 +17,9 @@ from replicode.commands.verb import Verb, finish
 @options.spectrum
 @options.learned
 @options.param
-def command(
-    activation: str,
-    task: str,
-    tokens: str | None,
-    parameters: dict[str, float],
-    spectrum: str | None,
-    teacher: str | None,
-    loss: str,
-    labels: str,
-) -> None:
+def command(activation: str, **arguments: Any) -> None:
     """Symbolic properties of an activation, then the property suite."""
     from replicode.verbs.check import as_text, check
 
-    found = check(activation, task, tokens, parameters, loss=loss, labels=labels, spectrum=spectrum, teacher=teacher)
+    found = check(activation, **arguments)
     finish(found.to_dict(), found.warnings, text=as_text(found), ok=found.ok)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from replicode.commands import options
@@ -20,28 +22,14 @@ from replicode.theory.errors import InputError
 @click.option("--fragment", is_flag=True, help="With latex: to paste into a paper, without the frame of a document.")
 @options.spectrum
 @options.param
-def command(
-    activation: str | None,
-    task: str,
-    tokens: str | None,
-    level: str,
-    style: str,
-    steps: bool,
-    fragment: bool,
-    parameters: dict[str, float],
-    spectrum: str | None,
-    teacher: str | None,
-    loss: str,
-    labels: str,
-) -> None:
+def command(activation: str | None, style: str, fragment: bool, **arguments: Any) -> None:
     """The model, its free energy and saddle-point equations; with --steps the chain that leads to them."""
-    options.one_of("level", level, ("rs", "population", "bayes", "stability", "1rsb", "dynamics"))
     options.one_of("format", style, ("text", "latex", "markdown", "json"))
     if fragment and style != "latex":
         raise InputError("fragment", style, "--format latex")
     from replicode.verbs.derive import derivation_of
 
-    found = derivation_of(activation, task, tokens, level, parameters, loss, labels, spectrum, teacher, steps)
+    found = derivation_of(activation, **arguments)
     if as_json() or style == "json":
         print_json("derive", found["json"])
     else:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from replicode.theory.errors import InputError
 from replicode.theory.limits import LEAST, MOST, MOST_NOISE, MOST_NU, parameter_value, real_number, whole_number
 
+PHYSICS = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
 DOUBLE_DIGITS = 12
 FLOAT_DIGITS = 15
 MOST_DIGITS = 50

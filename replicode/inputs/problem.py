@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from replicode.inputs.arguments import point
+from replicode.inputs.arguments import PHYSICS, point
 from replicode.inputs.asked import asked
 from replicode.inputs.learned import LABELS, LOSS, learned, named
 from replicode.inputs.spectrum import SpectrumLike, structured, token_spectrum
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from replicode.theory.model import Model
     from replicode.validation.module import GeneratedAttention
 
-PHYSICS = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
 Start = str | Mapping[str, float]
 
 

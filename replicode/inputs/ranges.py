@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 from replicode.theory.errors import InputError
 
@@ -59,6 +59,19 @@ class Range:
         return [self.value(low + i * step) for i in range(self.count)]
 
 
+Ranged: TypeAlias = dict[str, Range | float]
+
+
+def read_ranges(given: Mapping[str, Any], parameters: Mapping[str, Any], more: Mapping[str, Any]) -> Ranged:
+    """Numbers and ranges by name: the arguments, and the activation's parameters, named otherwise."""
+    if not isinstance(parameters, Mapping):
+        raise InputError("parameters", parameters, "a mapping of names to numbers or ranges, such as {'c': '0:1'}")
+    for name in parameters:
+        if name in given or name in more:
+            raise InputError("param", name, f"each value once: {name} is given already")
+    return {name: read_range(name, value) for name, value in {**given, **parameters, **more}.items()}
+
+
 def read_range(name: str, given: Any) -> Range | float:
     """A number, or a range from text such as 0.5:10:50 or from a pair or triple of numbers."""
     if isinstance(given, Real) and not isinstance(given, bool):
@@ -77,9 +90,8 @@ def read_range(name: str, given: Any) -> Range | float:
     return Range(name, numbers[0], numbers[1], int(count))
 
 
-def read_ranges(count: int, given: Mapping[str, Any]) -> tuple[list[Range], dict[str, float]]:
-    """So many ranges among arguments, and the numbers of all of them, that of a range being its lower end."""
-    read = {name: read_range(name, value) for name, value in given.items()}
+def axes_of(count: int, read: Ranged) -> tuple[list[Range], dict[str, float]]:
+    """So many ranges, and the numbers of all arguments, that of a range being its lower end."""
     ranges = [value for value in read.values() if isinstance(value, Range)]
     if len(ranges) != count:
         told = ", ".join(r.name for r in ranges) or "no range"

@@ -17,6 +17,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from replicode import __version__
+from replicode.inputs.arguments import PHYSICS
 from replicode.reports import charts
 from replicode.reports.contents import Contents, Part
 from replicode.reports.mathematics import Equation
@@ -89,7 +90,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _lead(found: Contents) -> str:
     told = found.curve.asked
-    fixed = {n: told[n] for n in ("alpha", "nu", "noise", "lambda_k", "lambda_v") if n != found.curve.parameter}
+    fixed = {n: told[n] for n in PHYSICS if n != found.curve.parameter}
     if told.get("optimal"):
         fixed = {n: v for n, v in fixed.items() if not n.startswith("lambda")}
     low, high = found.curve.values[0], found.curve.values[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from replicode.inputs.arguments import PHYSICS
 from replicode.inputs.ranges import Range, read_range
 from replicode.theory.errors import InputError
 
@@ -14,7 +15,6 @@ LONGEST_TEXT = 300
 LONGEST_NUMBER = 60
 MOST_PARAMETERS = 12
 MOST_VALUES = 257
-NUMBERS = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
 SWITCHES = ("optimal", "bayes", "suite")
 DEFAULTS: dict[str, Any] = {
     "task": "spiked",
@@ -90,6 +90,6 @@ _READ: dict[str, Callable[[str, Any], Any]] = {
     "task": _text,
     "tokens": lambda name, value: _text(name, str(value)),
     "parameters": _parameters,
-    **dict.fromkeys(NUMBERS, _number),
+    **dict.fromkeys(PHYSICS, _number),
     **dict.fromkeys(SWITCHES, _switch),
 }

@@ -140,11 +140,12 @@ def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _axis(arguments: Mapping[str, Any]) -> tuple[str, bool, dict[str, Any]]:
+    from replicode.inputs.arguments import PHYSICS
     from replicode.inputs.ranges import Range, read_range
 
     options = _options(arguments)
     given = {**options, **options["parameters"]}
-    numbers = {n: given[n] for n in (*("alpha", "nu", "noise", "lambda_k", "lambda_v"), *options["parameters"])}
+    numbers = {n: given[n] for n in (*PHYSICS, *options["parameters"])}
     ranges = [r for r in (read_range(n, v) for n, v in numbers.items()) if isinstance(r, Range)]
     return (ranges[0].name, ranges[0].logarithmic, options) if ranges else ("alpha", False, options)
 

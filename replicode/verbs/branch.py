@@ -10,7 +10,7 @@ import numpy as np
 
 from replicode.branches.arclength import Array, FollowedBranch, Steps, follow
 from replicode.inputs.problem import Problem, Start, problem
-from replicode.inputs.ranges import Range, read_ranges
+from replicode.inputs.ranges import Range, axes_of, read_ranges
 from replicode.modules import call
 from replicode.results import Result
 from replicode.theory.errors import InputError
@@ -86,7 +86,7 @@ def branch(
     Averages are prox-free on one set of nodes per point: where folds of the prox weigh, a warning says so.
     """
     given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    (axis,), fixed = read_ranges(1, {**given, **(parameters or {}), **more})
+    (axis,), fixed = axes_of(1, read_ranges(given, parameters or {}, more))
     if start not in ("low", "high"):
         raise InputError("start", start, "low or high")
     begin = axis.low if start == "low" else axis.high

@@ -14,7 +14,7 @@ from replicode.inputs.arguments import check_digits
 from replicode.inputs.content import activation_text
 from replicode.inputs.learned import LABELS, LOSS, signal
 from replicode.inputs.problem import ModelTexts, problem
-from replicode.inputs.ranges import Range, read_ranges
+from replicode.inputs.ranges import Range, axes_of, read_ranges
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.results import Result
 from replicode.theory.errors import InputError, ReplicodeError
@@ -135,7 +135,7 @@ def curve(
         "lambda_k": lambda_k,
         "lambda_v": lambda_v,
     }
-    (axis,), fixed = read_ranges(1, {**given, **(parameters or {}), **more})
+    (axis,), fixed = axes_of(1, read_ranges(given, parameters or {}, more))
     if optimal and axis.name in OVER:
         raise InputError("optimal", axis.name, "a range of another parameter: the lambdas are searched over")
     tol = None if digits is None else check_digits(digits)

@@ -15,7 +15,7 @@ from replicode.inputs.asked import asked
 from replicode.inputs.content import model_content, task_content
 from replicode.inputs.learned import LABELS, LOSS, learned
 from replicode.inputs.problem import ModelTexts, problem
-from replicode.inputs.ranges import ALLOWED, read_ranges
+from replicode.inputs.ranges import ALLOWED, axes_of, read_ranges
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.modules import bayes_module
 from replicode.phases.bayes import BayesOptimal
@@ -123,7 +123,7 @@ def phase(
     if nu is None:
         raise InputError("nu", nu, f"{ALLOWED}: without scores there is one solution everywhere")
     given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    ranges, fixed = read_ranges(2, {**given, **(parameters or {}), **more})
+    ranges, fixed = axes_of(2, read_ranges(given, parameters or {}, more))
     plane, target, told = Plane(*ranges), picture_asked_for(output), say or (lambda _: None)
     how = ModelTexts(loss, labels, spectrum, teacher)
     theory, question = _level(chosen, (act, task, tokens, model), how, fixed, plane, keep)

@@ -147,3 +147,8 @@ def test_the_command_leaves_figure_data_and_provenance(tmp_path):
 def test_bad_input_is_told_before_any_work(text, named):
     result = CliRunner().invoke(main, text.split())
     assert result.exit_code == 2 and f"error: {named}" in result.output, result.output
+
+
+def test_a_number_is_given_once():
+    with pytest.raises(InputError, match="each value once: alpha"):
+        rc.curve("softmax", tokens=1, alpha="1:2", nu=1.0, parameters={"alpha": 3.0})

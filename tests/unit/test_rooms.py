@@ -1,4 +1,4 @@
-"""Every room says what each of its files is for."""
+"""Every room says what each of its files is for, and imports none that stands above it."""
 
 import ast
 import re
@@ -34,3 +34,30 @@ def test_an_unnamed_file_is_found(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.py").touch()
     assert unnamed(tmp_path) == {"b"}
+
+
+ABOVE = {"theory": {"codegen", "validation"}, "codegen": {"validation"}, "validation": set()}
+
+
+def imported(source):
+    """The rooms that a text imports from; what is none of the three is the front door."""
+    nodes = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Import | ast.ImportFrom)]
+    names = [a.name for n in nodes if isinstance(n, ast.Import) for a in n.names]
+    names += [f"{n.module}.{a.name}" for n in nodes if isinstance(n, ast.ImportFrom) and n.module for a in n.names]
+    ours = [name.split(".")[1] for name in names if name.startswith("replicode.")]
+    return {name if name in ABOVE else "front door" for name in ours}
+
+
+@pytest.mark.parametrize("room", ABOVE)
+def test_no_import_goes_upward(room):
+    forbidden = ABOVE[room] | {"front door"}
+    found = {str(p): imported(p.read_text()) & forbidden for p in (ROOT / room).rglob("*.py")}
+    assert {p: rooms for p, rooms in found.items() if rooms} == {}
+
+
+def test_an_import_upward_is_found():
+    assert imported("def f():\n    from replicode.codegen import ir\n    import replicode.cache") == {
+        "codegen",
+        "front door",
+    }
+    assert imported("from replicode import modules\nimport os") == {"front door"}

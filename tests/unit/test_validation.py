@@ -18,7 +18,7 @@ from replicode.validation.experiment import Ensemble, Experiment, Failure, repor
 from replicode.validation.statistics.measure import QUANTITIES, Overlaps, measure
 from replicode.validation.training.attention import Centre, objective, predictions
 from replicode.validation.training.methods import Adam, GradientDescent, Lbfgs, relative_gradient_norm
-from replicode.validation.training.train import Informed, Random, Warm, train, train_path
+from replicode.validation.training.train import Informed, Random, Warm, train
 
 FALSE_ALARM = 1e-6  # of each law test below; at fixed seeds they either hold or do not
 
@@ -276,16 +276,6 @@ def test_methods_and_warm_starts_refuse_bad_input():
                 method(bad)
     with pytest.raises(InputError, match="start"):
         train(dataset, Softmax(), (1.0, 1.0), Warm(np.ones(5), np.ones(5)), np.random.default_rng(0))
-
-
-def test_a_path_of_sample_numbers_is_trained_from_end_to_start():
-    dataset = sampler(2, 40, 240, 0.3, sqrt(2), 1.0).draw(np.random.default_rng(11))
-    start = Informed(1.4, 2.0, 0.9, 0.9)
-    along = train_path(dataset, (240, 230, 120), Softmax(), (2.0, 0.5), start, np.random.default_rng(12))
-    alone = train(dataset.first(230), Softmax(), (2.0, 0.5), start, np.random.default_rng(12))
-    assert all(step.converged for step in along)
-    assert along[1].objective == pytest.approx(alone.objective, rel=1e-9)
-    assert along[1].iterations < alone.iterations
 
 
 def test_training_in_single_precision_meets_the_minimum_of_double():

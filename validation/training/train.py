@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt
 
@@ -190,23 +189,3 @@ def train(
     k, v = np.split(function.weights(params), 2)
     # A norm that is not a number is not small.
     return Trained(k, v, float(value), norm, norm <= tolerance, steps)
-
-
-def train_path(
-    dataset: Dataset,
-    samples: Sequence[int],
-    token_map: TokenMap,
-    lambdas: tuple[float, float],
-    start: Start,
-    rng: np.random.Generator,
-    *,
-    method: Method = LBFGS,
-    tolerance: float | None = None,
-) -> tuple[Trained, ...]:
-    """Train on the first N sequences for each N in turn, each from where the one before ended."""
-    found: list[Trained] = []
-    for count in samples:
-        begin = start if not found else Warm(found[-1].k, found[-1].v)
-        part = dataset.first(count)
-        found.append(train(part, token_map, lambdas, begin, rng, method=method, tolerance=tolerance))
-    return tuple(found)
