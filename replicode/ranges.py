@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 from replicode.theory.errors import InputError
 
@@ -56,6 +57,19 @@ class Range:
         low, high = self.ends
         step = (high - low) / (self.count - 1)
         return [self.value(low + i * step) for i in range(self.count)]
+
+
+Ranged: TypeAlias = dict[str, Range | float]
+
+
+def read_ranges(given: Mapping[str, Any], parameters: Mapping[str, Any], more: Mapping[str, Any]) -> Ranged:
+    """Numbers and ranges by name: the arguments, and the activation's parameters, named otherwise."""
+    if not isinstance(parameters, Mapping):
+        raise InputError("parameters", parameters, "a mapping of names to numbers or ranges, such as {'c': '0:1'}")
+    for name in parameters:
+        if name in given or name in more:
+            raise InputError("param", name, f"each value once: {name} is given already")
+    return {name: read_range(name, value) for name, value in {**given, **parameters, **more}.items()}
 
 
 def read_range(name: str, given: Any) -> Range | float:

@@ -11,7 +11,7 @@ from replicode.arguments import check_digits
 from replicode.content import activation_text
 from replicode.learned import LABELS, LOSS, signal
 from replicode.problem import PHYSICS, Learning, problem
-from replicode.ranges import ALLOWED, Range, read_range
+from replicode.ranges import ALLOWED, Range, read_ranges
 from replicode.results import Result
 from replicode.spectrum import SpectrumLike
 from replicode.theory.errors import InputError, ReplicodeError
@@ -133,7 +133,7 @@ def curve(
         "lambda_k": lambda_k,
         "lambda_v": lambda_v,
     }
-    read = {n: read_range(n, v) for n, v in {**given, **(parameters or {}), **more}.items()}
+    read = read_ranges(given, parameters or {}, more)
     axis, fixed = _axis(read, optimal)
     tol = None if digits is None else check_digits(digits)
     target = _target(output)

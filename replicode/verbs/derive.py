@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from replicode import __version__
-from replicode.arguments import one_of
+from replicode.arguments import check_parameters, one_of
 from replicode.asked import asked
 from replicode.cache import cached
 from replicode.content import activation_content, model_content, task_content
@@ -100,6 +100,8 @@ def derivation_of(
     law = None if tokens is None else lengths(tokens)
     given = given_parameters(parameters, {})
     of = None if level == "bayes" else named(act)
+    if of is None:
+        check_parameters((), given)
 
     def build() -> dict[str, Any]:
         from replicode.present import as_json, derivation

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from replicode.arguments import point
 from replicode.asked import asked
 from replicode.cache import work_ledger
+from replicode.learned import signal
 from replicode.modules import call, module_for, step_module
 from replicode.results import LandscapeReport, Solution
 from replicode.theory.errors import Refusal
@@ -32,7 +33,7 @@ def landscape(
     task: str | Task = "spiked",
     tokens: Tokens,
     alpha: float,
-    nu: float,
+    nu: float | None = None,
     noise: float = 0.0,
     lambda_k: float = 1.0,
     lambda_v: float = 1.0,
@@ -49,7 +50,7 @@ def landscape(
     The starts are of five kinds in turn: informed, shaken, random, slow gradient descent, basin hopping. `seeds` is the
     number of data sets. What is done is kept, and the same call goes on from there. `output` names a figure to draw.
     """
-    at: dict[str, Any] = point(alpha, nu, noise, lambda_k, lambda_v)
+    at: dict[str, Any] = point(alpha, signal(act, nu), noise, lambda_k, lambda_v)
     dim, starts = whole_number("dim", dim, LEAST_DIM), whole_number("starts", starts, 1)
     seeds = whole_number("seeds", seeds, 1)
     given, law = given_parameters(parameters, more), lengths(tokens)
@@ -61,7 +62,7 @@ def landscape(
     from replicode.validation.ledger import training_source
     from replicode.validation.module import GeneratedAttention
 
-    check_cost(law, at["alpha"], (dim,), seeds * starts)
+    check_cost(law, at["alpha"], (dim,), seeds * starts, "starts times seeds")
     symmetric = solve(act, task=task, tokens=law, rsb=0, bayes=False, parameters=given, **at)
     module, values = module_for(act, task, law, given=given)
     params = np.array([values[p] for p in module.PARAMETERS])

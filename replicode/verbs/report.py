@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TOKENS, ALPHA, NU, NOISE = 2, "1:10", 2.0, 0.3
 OTHER_MODELS = ("loss", "labels", "model", "spectrum", "teacher")
+SUFFIXES = (".html", ".htm")
 PACKAGES = ("latex2mathml.converter", "vl_convert")
 
 
@@ -54,10 +55,12 @@ def report(
     """
     from replicode.codegen.writing import checked_file, write
     from replicode.extras import needed
-    from replicode.theory.errors import Refusal
+    from replicode.theory.errors import InputError, Refusal
 
     if other := sorted(set(more) & set(OTHER_MODELS)):
         raise Refusal(f"{other[0]}: a report is of the default model; `curve` takes other losses, labels and spectra")
+    if Path(output).suffix.lower() not in SUFFIXES:
+        raise InputError("output", str(output), f"a file whose name ends in {' or '.join(SUFFIXES)}")
     target = checked_file(output)
     for package in PACKAGES:
         needed(package, "report")
