@@ -153,7 +153,7 @@ def dynamics(
 
 def _checked_start(start: Mapping[str, float] | None) -> dict[str, float]:
     try:
-        return {str(name): float(value) for name, value in (start or {}).items()}
+        return {str(name): float(value) for name, value in dict(start or {}).items()}
     except (TypeError, ValueError):
         raise InputError("start", start, "numbers by the names of overlaps, as in m_k=0.1,q_k=1") from None
 

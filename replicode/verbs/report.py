@@ -55,13 +55,11 @@ def report(
     """
     from replicode.codegen.writing import checked_file, write
     from replicode.extras import needed
-    from replicode.theory.errors import InputError, Refusal
+    from replicode.theory.errors import Refusal
 
     if other := sorted(set(more) & set(OTHER_MODELS)):
         raise Refusal(f"{other[0]}: a report is of the default model; `curve` takes other losses, labels and spectra")
-    if Path(output).suffix.lower() not in SUFFIXES:
-        raise InputError("output", str(output), f"a file whose name ends in {' or '.join(SUFFIXES)}")
-    target = checked_file(output)
+    target = checked_file(output, suffixes=SUFFIXES)
     for package in PACKAGES:
         needed(package, "report")
     from replicode.reports.contents import contents

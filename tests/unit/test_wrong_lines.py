@@ -1,10 +1,12 @@
 """Command lines that are wrong: each is told what is wrong with it, before any work and without leaving anything."""
 
+import re
 import shlex
 
 import pytest
 from click.testing import CliRunner
 
+import replicode as rc
 from replicode.cli import main
 from replicode.theory.errors import InputError
 from replicode.theory.problem import model_of
@@ -31,13 +33,13 @@ LINES = {
     "curve linear --tokens 2 --alpha 1:2 --nu 1 --param nu=1:2": "param: got 'nu', allowed is each value once",
     "derive --level bayes --param c=1": "param: got 'c', allowed is no parameter",
     "generate --level bayes --tokens 2 --param c=1 -o x.py": "param: got 'c', allowed is no parameter",
-    "report linear -o x.pdf": "output: got 'x.pdf', allowed is a file whose name ends in .html or .htm",
+    "report linear -o x.pdf": "output: got 'x.pdf', allowed is a file whose name ends in .html, .htm",
     "landscape softmax --tokens 2 --alpha 4": "nu: got None, allowed is a number of at least 0",
     f"landscape softmax {POINT} --starts 1000000000": "starts times seeds: got 2000000000, allowed is at most",
     "dynamics softmax --tokens 2 --nu 2 --rate 1 --time 1 --flow --batch 3": "batch: got 3, allowed is 1 with flow",
     f"solve softmax {POINT} --loss 1/(y-f)": "loss: got '1/(y-f)', allowed is a real and finite expression",
     f"solve softmax {POINT} --loss exp(exp(y-f))": "it grows too fast in y",
-    "report linear -o x": "output: got 'x', allowed is a file whose name ends in .html or .htm",
+    "report linear -o x": "output: got 'x', allowed is a file whose name ends in .html, .htm",
 }
 
 
@@ -54,6 +56,37 @@ def test_a_wrong_line_is_told(line, monkeypatch, tmp_path):
     assert found.exit_code == 2 and found.stdout == "", found.stderr
     assert found.stderr.startswith("error: ") and LINES[line] in found.stderr
     assert not list(tmp_path.iterdir())
+
+
+CALLS = {
+    "solve": [
+        (("softmax",), {"model": "x"}, "model: got 'x', allowed is an object of rc.Model"),
+        (("erf",), {"parameters": {1: 1}}, "parameters: got 1, allowed is names as text"),
+        (("erf",), {"parameters": {1: 1, "d": 2}}, "parameters: got 1, allowed is names as text"),
+    ],
+    "curve": [
+        (("softmax",), {"alpha": "1:2", "output": 3}, "output: got 3, allowed is a path"),
+        (("erf",), {"alpha": "1:2", "parameters": ["c"]}, "parameters: got ['c'], allowed is a mapping"),
+    ],
+    "dynamics": [
+        (("softmax",), {"rate": 1, "time": 1, "start": [1]}, "start: got [1], allowed is numbers by the names"),
+        (("softmax",), {"rate": 1, "time": 1, "start": "m_k=1"}, "start: got 'm_k=1', allowed is numbers by"),
+    ],
+    "report": [(("softmax",), {"output": None}, "output: got None, allowed is a path")],
+    "sweep": [((None,), {}, "config: got None, allowed is a path"), (("a\0.toml",), {}, "allowed is a path")],
+    "register": [(("nothing", "0"), {}, "activation: got '0', allowed is an expression other than 0")],
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "act", "wrong", "words"), [(verb, *call) for verb, calls in CALLS.items() for call in calls]
+)
+def test_a_wrong_call_is_told(verb, act, wrong, words, monkeypatch):
+    monkeypatch.setattr("replicode.codegen.compiler.generate", never)
+    usual = {"solve": {"alpha": 4}, "curve": {}, "dynamics": {}, "report": {}}
+    law = {"tokens": 2, "nu": 2, **usual[verb]} if verb in usual else {}
+    with pytest.raises(rc.ReplicodeError, match=re.escape(words)):
+        getattr(rc, verb)(*act, **(law | wrong))
 
 
 @pytest.mark.parametrize(
