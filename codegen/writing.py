@@ -11,6 +11,7 @@ import os
 import secrets
 import stat
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -25,7 +26,7 @@ def write(path: str | Path, content: str | bytes, argument: str = "output") -> P
     """Write the content; on any failure what was there before stays, and nothing else does."""
     data = content.encode("utf-8") if isinstance(content, str) else content
     try:
-        _write(Path(os.path.realpath(path)), path, data)
+        _write(Path(os.path.realpath(as_path(path, argument))), path, data)
     except BrokenPipeError:
         raise
     except OSError as problem:
@@ -40,9 +41,18 @@ def write_picture(path: str | Path, figure: Any, **options: Any) -> Path:
     return write(path, buffer.getvalue())
 
 
-def checked_file(path: str | Path, argument: str = "output") -> Path:
-    """The path, after an attempt to write beside it; an InputError where `write` would fail."""
-    target = Path(os.path.realpath(path))
+def as_path(path: str | Path, argument: str = "output") -> Path:
+    """The path that a text or an object of Python stands for."""
+    if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
+        raise InputError(argument, path, "a path as text or as an object of pathlib")
+    return Path(path)
+
+
+def checked_file(path: str | Path, argument: str = "output", suffixes: Sequence[str] = ()) -> Path:
+    """The path, after an attempt to write beside it; an InputError where `write` would fail, or of another suffix."""
+    target = Path(os.path.realpath(as_path(path, argument)))
+    if suffixes and Path(path).suffix.lower() not in suffixes:
+        raise InputError(argument, str(path), f"a file whose name ends in {', '.join(suffixes)}")
     try:
         if _descriptor(found := _status(Path(path))) is not None:
             return Path(path)
@@ -60,7 +70,7 @@ def checked_file(path: str | Path, argument: str = "output") -> Path:
 
 def checked_folder(path: str | Path, argument: str = "output") -> Path:
     """The folder, made where it is not there, after an attempt to write into it."""
-    target = Path(path)
+    target = as_path(path, argument)
     try:
         target.mkdir(parents=True, exist_ok=True)
         _try_folder(target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from replicode.inputs.arguments import check_parameters
 from replicode.kinds import ActivationLike, Model, System, Task
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths
@@ -22,6 +23,7 @@ def derived(
 ) -> System:
     """The system of an activation at a level that modules are generated of; no activation matters to bayes."""
     if level == "bayes":
+        check_parameters((), given or {})
         from replicode.theory.derive.bayes import derive_bayes
 
         return derive_bayes(task, law, model)

@@ -37,6 +37,8 @@ def given_parameters(parameters: Mapping[str, float] | None, more: Mapping[str, 
     if parameters is not None and not isinstance(parameters, Mapping):
         raise InputError("parameters", parameters, "a mapping of names to numbers, such as {'c': 0.5}")
     given = dict(parameters or {})
+    if unnamed := [name for name in given if not isinstance(name, str)]:
+        raise InputError("parameters", unnamed[0], "names as text, such as 'c'")
     if twice := sorted(set(given) & set(more)):
         raise InputError("param", ", ".join(twice), "each parameter given once, in `parameters` or as a keyword")
     return {name: parameter_value(name, value) for name, value in {**given, **more}.items()}

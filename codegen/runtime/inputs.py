@@ -26,6 +26,12 @@ class OutOfReach(ArithmeticError):
     """The arguments are allowed, but the quadratures at hand do not resolve what is asked."""
 
 
+def check_size(B: float) -> None:
+    """B = E sum sigma^2 is above 0: of an activation that is 0 nothing is learned."""
+    if not B > 0.0:
+        raise OutOfReach("the activation vanishes in double precision at these parameters: its output is 0")
+
+
 def check_number(name: str, value: float, allowed: str, valid: bool) -> None:
     """Raise ArgumentError naming the argument, the value and what is allowed."""
     if not (isinstance(value, (int, float, np.floating, np.integer)) and math.isfinite(value) and valid):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-from replicode.codegen.runtime.inputs import OutOfReach
+from replicode.codegen.runtime.inputs import check_size
 from replicode.codegen.runtime.kernel import Array
 
 COARSE, CHECK, FINE = 0.5, 0.75, 1.0
@@ -117,10 +117,7 @@ def best(averages: AverageFunction, free: Sequence[str], fixed: Mapping[str, flo
     if derivatives is not None:
         z = derivatives.z
     a, b = averages(float(z[0]), search.tau, search.values(z), FINE)
-    if not b > 0.0:
-        raise OutOfReach(
-            "the activation vanishes in double precision at these parameters: there is no risk to minimise"
-        )
+    check_size(b)
     gain, check = a * a / b, search.gain(z, CHECK)
     quadrature = abs(gain - check) + 4e-16
     if derivatives is not None:

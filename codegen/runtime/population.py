@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from replicode.codegen.runtime.inputs import check_number, check_signal, parameter_values
+from replicode.codegen.runtime.inputs import check_number, check_signal, check_size, parameter_values
 from replicode.codegen.runtime.kernel import (
     ELEMENTWISE,
     HARD_LIMIT,
@@ -222,6 +222,7 @@ def _informed_overlaps(nu: float, noise: float, params: tuple[float, ...]) -> tu
     gains = np.array([gain(m) for m in grid])
     m_k = float(grid[int(np.argmax(gains))])
     found = population_averages(m_k, slack * m_k * m_k, settings, tol=1e-6)
+    check_size(found.B)
     m_v = float(best_value_overlap(found.A, found.B, *label_moments(noise)))
     return m_k, slack * m_k * m_k, m_v, slack * m_v * m_v + 1e-6
 

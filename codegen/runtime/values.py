@@ -15,7 +15,7 @@ from scipy import optimize
 from replicode.codegen.runtime.channel import Averages, Channel, Ladder, Response
 from replicode.codegen.runtime.fields import value_covariance
 from replicode.codegen.runtime.fixedpoint import Evaluation
-from replicode.codegen.runtime.inputs import OutOfReach
+from replicode.codegen.runtime.inputs import OutOfReach, check_size
 from replicode.codegen.runtime.kernel import (
     EVEN_LOSS,
     LABEL_NORMALS,
@@ -196,7 +196,9 @@ def value_start(init: str, request: _Request) -> Array:
     """The best values of the population, or next to nothing known of the teacher."""
     m, q = 0.02, 0.3
     if init == "informed":
-        m = float(best_value_overlap(*constant_moments(request.settings), *label_moments(request.setting.noise)))
+        A, B = constant_moments(request.settings)
+        check_size(B)
+        m = float(best_value_overlap(A, B, *label_moments(request.setting.noise)))
         q = 1.05 * m * m + 1e-6
     order = np.empty(RATES)
     order[M_V], order[Q_V], order[V_V] = m, q, _ridge_response(request.problem.alpha, request.problem.lambda_v)

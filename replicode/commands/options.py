@@ -38,8 +38,11 @@ def numbers(name: str, text: str) -> list[float]:
 
 def ends(name: str, text: str) -> tuple[float, float]:
     """The two ends of a range LO:HI."""
-    low, _, high = text.partition(":")
-    return number(name, low, "the lower end of a range LO:HI"), number(name, high, "the upper end of a range LO:HI")
+    try:
+        low, high = map(float, text.split(":"))
+    except ValueError:
+        raise InputError(name, text, "a number, or a range LO:HI of two numbers") from None
+    return low, high
 
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,11 +79,12 @@ def _parameters(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -
 
 
 def _parameter(text: str) -> tuple[str, float]:
-    name, _sign, value = text.partition("=")
+    allowed = "NAME=NUMBER, as in c=0.5"
+    name, value = named("param", text, allowed)
     try:
-        return name.strip(), float(value)
+        return name, float(value)
     except ValueError:
-        raise InputError("param", text, "NAME=NUMBER, as in c=0.5") from None
+        raise InputError("param", text, allowed) from None
 
 
 def _param_ranges(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:

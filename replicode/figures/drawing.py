@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from replicode.codegen.writing import checked_file, write_picture
-from replicode.theory.errors import InputError, ReplicodeError
+from replicode.theory.errors import ReplicodeError
 from replicode.theory.lengths import lengths
 
 FORMATS = ("svg", "pdf")
@@ -45,9 +45,7 @@ def pyplot() -> Any:
 def checked_picture(path: str | Path) -> Path:
     """The path of a picture, after a look at its suffix and an attempt to write beside it."""
     kinds = sorted(pyplot().Figure().canvas.get_supported_filetypes())
-    if Path(path).suffix[1:].lower() not in kinds:
-        raise InputError("output", str(path), f"a file whose name ends in .{', .'.join(kinds)}")
-    return checked_file(path)
+    return checked_file(path, suffixes=[f".{kind}" for kind in kinds])
 
 
 def picture_asked_for(path: str | Path | None) -> Path | None:

@@ -81,7 +81,7 @@ def point(alpha: float, nu: float, noise: float, lambda_k: float, lambda_v: floa
 def check_parameters(names: Sequence[str], values: Mapping[str, float]) -> None:
     """Every parameter of the activation has a finite value, and nothing else is given."""
     if unknown := sorted(set(values) - set(names)):
-        allowed = f"the parameters {', '.join(names)}" if names else "no parameter: the activation has none"
+        allowed = f"the parameters {', '.join(names)}" if names else "no parameter: there is none here"
         raise InputError("param", ", ".join(unknown), allowed)
     if missing := [n for n in names if n not in values]:
         named = " and ".join(map(repr, missing))

@@ -15,6 +15,11 @@ LOSS, LABELS = "quadratic", "gaussian"
 
 def learned(model: Model | None, loss: str, labels: str) -> Model | None:
     """The model of these texts, or the one that is given as an object; None for the default, without SymPy."""
+    if model is not None:
+        from replicode.theory.model import Model
+
+        if not isinstance(model, Model):
+            raise InputError("model", model, "an object of rc.Model")
     if (loss, labels) == (LOSS, LABELS):
         return model
     if model is not None:

@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from replicode.codegen.writing import as_path
 from replicode.inputs.arguments import BACKENDS, INITS, check_digits, check_parameters, not_negative, one_of, positive
 from replicode.inputs.spectrum import token_spectrum
 from replicode.sweeps.point import VERBS, Point, plain_tokens, taken, verb_of
@@ -39,7 +40,7 @@ RANGE = "a range LO:HI:N, or LO:HI:N:log"
 def read(path: str | Path) -> dict[str, Any]:
     """The keys and tables of a TOML file."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(as_path(path, "config").read_text(encoding="utf-8"))
     except OSError as problem:
         raise InputError("config", str(path), f"a file that can be read ({problem.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:

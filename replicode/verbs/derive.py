@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from replicode import __version__
 from replicode.cache import cached
-from replicode.inputs.arguments import one_of
+from replicode.inputs.arguments import check_parameters, one_of
 from replicode.inputs.asked import asked
 from replicode.inputs.content import activation_content, model_content, task_content
 from replicode.inputs.learned import LABELS, LOSS, learned
@@ -100,6 +100,8 @@ def derivation_of(
     law = None if tokens is None else lengths(tokens)
     given = given_parameters(parameters, {})
     of = None if level == "bayes" else named(act)
+    if of is None:
+        check_parameters((), given)
 
     def build() -> dict[str, Any]:
         from replicode.derivations.present import as_json, derivation

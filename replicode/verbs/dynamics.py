@@ -133,6 +133,8 @@ def dynamics(
     runs = whole_number("seeds", seeds, 2, MOST_SEEDS)
     if size is not None and flow:
         raise InputError("dim", dim, "nothing with flow: steps on tokens have a size")
+    if flow and how["batch"] != 1:
+        raise InputError("batch", batch, "1 with flow: how many sequences a step takes makes no difference to it")
     begin = _checked_start(start)
     module, own = dynamics_module(act, task, law, _of_main(act, compare, values), model)
     with one_thread():
@@ -151,7 +153,7 @@ def dynamics(
 
 def _checked_start(start: Mapping[str, float] | None) -> dict[str, float]:
     try:
-        return {str(name): float(value) for name, value in (start or {}).items()}
+        return {str(name): float(value) for name, value in dict(start or {}).items()}
     except (TypeError, ValueError):
         raise InputError("start", start, "numbers by the names of overlaps, as in m_k=0.1,q_k=1") from None
 

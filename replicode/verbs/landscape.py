@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from replicode.cache import work_ledger
 from replicode.figures.drawing import picture_asked_for
 from replicode.inputs.arguments import point
+from replicode.inputs.learned import signal
 from replicode.inputs.problem import Problem, problem
 from replicode.results import LandscapeReport, Solution
 from replicode.theory.errors import Refusal
@@ -32,7 +33,7 @@ def landscape(
     task: str | Task = "spiked",
     tokens: Tokens,
     alpha: float,
-    nu: float,
+    nu: float | None = None,
     noise: float = 0.0,
     lambda_k: float = 1.0,
     lambda_v: float = 1.0,
@@ -49,7 +50,7 @@ def landscape(
     The starts are of five kinds in turn: informed, shaken, random, slow gradient descent, basin hopping. `seeds` is the
     number of data sets. What is done is kept, and the same call goes on from there. `output` names a figure to draw.
     """
-    at: dict[str, Any] = point(alpha, nu, noise, lambda_k, lambda_v)
+    at: dict[str, Any] = point(alpha, signal(act, nu), noise, lambda_k, lambda_v)
     dim, starts = whole_number("dim", dim, LEAST_DIM), whole_number("starts", starts, 1)
     seeds = whole_number("seeds", seeds, 1)
     law, target = lengths(tokens), picture_asked_for(output)
@@ -57,7 +58,7 @@ def landscape(
     from replicode.validation.ledger import training_source
     from replicode.validation.studies.cost import check_cost
 
-    check_cost(law, at["alpha"], (dim,), seeds * starts)
+    check_cost(law, at["alpha"], (dim,), seeds * starts, "starts times seeds")
     posed = problem(act, task, law, at, parameters, more)
     symmetric = solve(act, **posed.arguments(), rsb=0, bayes=False)
     attention, signature = posed.attention(), posed.module.METADATA["signature"]

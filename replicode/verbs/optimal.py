@@ -88,6 +88,8 @@ def optimal(
 
 def searched(over: str | Sequence[str], posed: Problem) -> tuple[str, ...]:
     """The parameters to search over, checked."""
+    if not isinstance(over, (str, Sequence)):
+        raise InputError("over", over, "names separated by commas, or a list of them")
     names = tuple(over.split(",") if isinstance(over, str) else over)
     allowed = (*posed.strengths, *posed.module.PARAMETERS)
     if names == OVER:

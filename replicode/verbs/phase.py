@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from replicode.figures.drawing import picture_asked_for
-from replicode.inputs.arguments import not_negative, one_of, positive
+from replicode.inputs.arguments import PHYSICS, check_parameters, not_negative, one_of, positive
 from replicode.inputs.asked import asked
 from replicode.inputs.content import model_content, task_content
 from replicode.inputs.learned import LABELS, LOSS, learned
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from replicode.theory.model import Model
 
 LEVELS = ("rs", "bayes")
-USUAL_POINTS, LEAST_POINTS = 120, 27
+USUAL_POINTS, LEAST_POINTS, MOST_POINTS = 120, 27, 10_000
 NEAR = 6
 FOLDED = 1e-3
 UNRESOLVED = 1e-4
@@ -119,7 +119,7 @@ def phase(
     one_of("level", chosen, LEVELS)
     if chosen == "rs" and act is None:
         raise InputError("activation", "", "an activation at level rs; at level bayes there is none")
-    count = whole_number("points", points, LEAST_POINTS)
+    count = whole_number("points", points, LEAST_POINTS, MOST_POINTS)
     if nu is None:
         raise InputError("nu", nu, f"{ALLOWED}: without scores there is one solution everywhere")
     given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
@@ -156,6 +156,10 @@ def _level(
     corner = {axis.name: axis.high for axis in (plane.x, plane.y)}
     if level == "bayes":
         names = ("alpha", "nu", "noise")
+        check_parameters((), {n: v for n, v in fixed.items() if n not in PHYSICS})
+        for penalty in ("lambda_k", "lambda_v"):
+            if penalty not in plane.names and fixed[penalty] != 1.0:
+                raise InputError(penalty, fixed[penalty], "nothing at level bayes: no penalty is part of it")
         if unknown := [n for n in plane.names if n not in names]:
             raise InputError("range", unknown[0], f"two of {', '.join(names)} at level bayes")
         physics = {n: fixed[n] for n in names}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TOKENS, ALPHA, NU, NOISE = 2, "1:10", 2.0, 0.3
 OTHER_MODELS = ("loss", "labels", "model", "spectrum", "teacher")
+SUFFIXES = (".html", ".htm")
 PACKAGES = ("latex2mathml.converter", "vl_convert")
 
 
@@ -58,7 +59,7 @@ def report(
 
     if other := sorted(set(more) & set(OTHER_MODELS)):
         raise Refusal(f"{other[0]}: a report is of the default model; `curve` takes other losses, labels and spectra")
-    target = checked_file(output)
+    target = checked_file(output, suffixes=SUFFIXES)
     for package in PACKAGES:
         needed(package, "report")
     from replicode.reports.contents import contents

@@ -21,6 +21,7 @@ from replicode.theory.limits import whole_number
 from replicode.validation.ledger import DONE, Ledger, LedgerError, Row
 
 MISSING = "missing"
+MOST_WORKERS = 1024
 USUAL_LEDGER = "sweep.sqlite"
 
 
@@ -76,7 +77,7 @@ def sweep(
     machine; with `scheduler`, the address of a Dask scheduler, the cluster's are taken. `export` writes the rows as
     .csv, .parquet or .nc. Rows that failed are computed again with `retry`; `dry_run` computes nothing.
     """
-    count = whole_number("workers", workers, 1)
+    count = whole_number("workers", workers, 1, MOST_WORKERS)
     check_scheduler(scheduler)
     target = None if export is None else exporting.checked_export(export)
     found = {point.key: point for point in points_of(config if isinstance(config, Mapping) else read(config))}

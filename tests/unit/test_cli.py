@@ -269,7 +269,7 @@ def test_every_task_and_length_law(store):
 
 def test_bayes_over_a_range(store):
     setting = ["bayes", "--tokens", "2", "--nu", "2", "--noise", "0.3"]
-    for text, words in (("2:1", "lower end is below"), ("1:x", "upper end of a range"), ("x", "a range LO:HI")):
+    for text, words in (("2:1", "lower end is below"), ("1:x", "of two numbers"), ("x", "a range LO:HI")):
         done = replicode(store, *setting, "--alpha", text)
         assert done.returncode == 2 and words in done.stderr
     done = replicode(store, *setting, "--alpha", "4", "-o", "branches.svg")

@@ -222,7 +222,7 @@ def _label_channel(law: FieldLaw) -> LabelChannel:
     log_density = sp.expand(sp.expand_log(sp.log(density), force=True))
     log_gap, slope = (sp.expand(e.subs(Y, W_Z + GAP)) for e in (log_density, sp.diff(log_density, W_Z)))
     if W_Z in (log_gap + slope).free_symbols:
-        raise AssertionError("the label is seen through y - w_z")
+        raise Refusal("the Bayes-optimal theory is not available: the label is other than the value plus noise")
     return LabelChannel(log_gap, slope, sp.expand(given.covariance[0, 0]), label.covariance[0, 0])
 
 

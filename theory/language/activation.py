@@ -127,8 +127,8 @@ def activation(spec: ActivationLike, /, parameters: Mapping[str, float] | None =
     else:
         raise InputError("activation", spec, "a registered name, an expression as text or SymPy, or a function")
     if unknown := set(values) - set(act.parameters):
-        allowed = f"the parameters {list(act.parameters)} of {act.text}" if act.parameters else "no parameter"
-        raise InputError("param", sorted(unknown), allowed)
+        own = f"the parameters {', '.join(act.parameters)} of" if act.parameters else "no parameter: there is none in"
+        raise InputError("param", ", ".join(sorted(unknown)), f"{own} {act.text}")
     return replace(act, values={**act.values, **values})
 
 
@@ -150,6 +150,8 @@ def _defined(definition: str | sp.Expr | Callable[..., object]) -> sp.Expr:
         expr = parse(definition) if isinstance(definition, str) else function_expression(definition)
     if sp.Symbol("nu", nonnegative=True) in expr.free_symbols:
         raise InputError("activation", unparse(expr), "an expression without nu, which is the task's signal strength")
+    if expr.is_zero:
+        raise InputError("activation", "0", "an expression other than 0, whose output is 0 whatever is trained")
     return expr
 
 

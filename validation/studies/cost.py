@@ -17,7 +17,7 @@ OVERHEAD = 0.01  # seconds that a training takes at any dimension
 LONGEST = 30 * 86400.0
 
 
-def check_cost(lengths: Lengths, alpha: float, dims: Sequence[int], seeds: int) -> None:
+def check_cost(lengths: Lengths, alpha: float, dims: Sequence[int], seeds: int, named: str = "seeds") -> None:
     """An InputError that names the argument and says what it would need."""
     if not isfinite(alpha):
         return
@@ -33,7 +33,7 @@ def check_cost(lengths: Lengths, alpha: float, dims: Sequence[int], seeds: int) 
     most = int(min(LONGEST / each, there / (RESULT * len(dims))))
     if seeds > most:
         these = f"{_bytes(seeds * RESULT * len(dims))} and {_time(seeds * each)}"
-        raise InputError("seeds", seeds, f"at most {most} here: these need about {these}")
+        raise InputError(named, seeds, f"at most {most} here: these need about {these}")
 
 
 def _entries(dim: int, alpha: float, tokens: float) -> float:
