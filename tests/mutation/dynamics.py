@@ -55,8 +55,8 @@ DYNAMICS = [
     Mutant(
         "kinks that are no edges of panels",
         FACTORS,
-        "crossing = np.clip((kinks - centres[:, None]) / deviation, -SCORE_REACH, SCORE_REACH)",
-        "crossing = np.clip((kinks - centres[:, None]) / deviation + 0.1, -SCORE_REACH, SCORE_REACH)",
+        "crossing = ((kinks - centres[:, None]) / deviation)[..., None] + GRADED",
+        "crossing = ((kinks - centres[:, None]) / deviation)[..., None] + GRADED + 0.05",
         trajectories,
     ),
     Mutant(
