@@ -32,6 +32,7 @@ from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_legendre
 
 SCORE_REACH, SCORE_NODES, SCORE_NODES_GIVEN, SCORE_PANELS = 9.0, 160, 40, 5
 HERMITE = 3  # exact up to degree five; all fields together enter in the fourth
+GRADED = np.array([-0.6, -0.15, 0.0, 0.15, 0.6])  # edges of panels around a kink, beyond which sums may be small
 NEAR_KINK = 7.0  # deviations of the score given the teacher's
 SLOW = 1.5  # scores that grow no faster with the star need no further nodes
 
@@ -130,7 +131,8 @@ def _score_normals(
     """Values of the normal behind a score, for every star, and the weights of its density: in panels between kinks."""
     kinks = kinks_of(world.params)
     if kinks.size and deviation > 0.0:
-        crossing = np.clip((kinks - centres[:, None]) / deviation, -SCORE_REACH, SCORE_REACH)
+        crossing = ((kinks - centres[:, None]) / deviation)[..., None] + GRADED
+        crossing = np.clip(crossing, -SCORE_REACH, SCORE_REACH).reshape(centres.size, -1)
         even = np.linspace(-SCORE_REACH, SCORE_REACH, 1 + int(SCORE_PANELS * fine**0.5))
         edges = np.sort(np.c_[crossing, np.broadcast_to(even, (centres.size, even.size))], axis=1)
         places, shares = gauss_legendre(COMPOSITE_NODES)

@@ -141,9 +141,12 @@ def many_dimensions(nu: float) -> bool:
     return max(dimensions(kernel.tokens, nu) for kernel in SEQUENCES) > MOST_LATTICE - 2 and not INTEGRAND_DEGREE
 
 
-def tolerances(nu: float) -> tuple[float, float]:
-    """Of the integrator: of the run that is compared with, and of the one that is reported."""
-    return (1e-5, 1e-6) if many_dimensions(nu) else (1e-8, 1e-10)
+def tolerances(nu: float, diverged: bool = False) -> tuple[float, float]:
+    """Of the integrator: of the run that is compared with, and of the one that is reported.
+
+    A trajectory that diverges becomes stiff on its way, and its digits are not worth so many steps.
+    """
+    return (1e-5, 1e-6) if many_dimensions(nu) else (1e-6, 1e-8) if diverged else (1e-8, 1e-10)
 
 
 def named(overlaps: Array) -> dict[str, Any]:

@@ -168,16 +168,18 @@ def _run(motion: Motion, begin: Array, times: Array, tolerance: float) -> _Run:
 
 def _converged(descent: Descent, world: World, begin: Array, times: Array, aim: float) -> tuple[_Run, float, Array]:
     """The finer of two runs that agree, and by how much they differ in risk and overlaps."""
-    coarse, fine = tolerances(world.nu)
-    enough = 1.0 if many_dimensions(world.nu) else 0.5 * fine
-    level = _first_level(descent, world, begin, times, aim)
+    rough = integrated(Motion(descent, world, 0), begin, times, 1e-4)
+    coarse, fine = tolerances(world.nu, rough.diverged)
+    enough = 1.0 if rough.diverged or many_dimensions(world.nu) else 0.5 * fine
+    level = _first_level(descent, world, rough, times, aim)
     before, level = _run(Motion(descent, world, level), begin, times, coarse), level + 1
     while True:
         now = _run(Motion(descent, world, level), begin, times, fine)
         shared = min(before.path.times.size, now.path.times.size)
         apart = np.abs(before.path.overlaps[:, :shared] - now.path.overlaps[:, :shared]).max(axis=1)
         gap = float(np.abs(before.risks[:shared] - now.risks[:shared]).max())
-        if gap <= 0.5 * aim or (level > most_level(world.nu) and fine < enough):
+        spent = rough.diverged or level > most_level(world.nu)
+        if gap <= 0.5 * aim or (spent and fine < enough):
             return now, 2.0 * gap + 1e-12, 2.0 * apart + 1e-12
         before, level, fine = now, level + (level <= most_level(world.nu)), max(0.1 * fine, 1e-12)
 
@@ -196,9 +198,8 @@ def _most_levels(nu: float) -> list[int]:
     return [MOST_LEVEL.get(dimensions(kernel.tokens, nu), 0) for kernel in SEQUENCES]
 
 
-def _first_level(descent: Descent, world: World, begin: Array, times: Array, aim: float) -> int:
+def _first_level(descent: Descent, world: World, rough: Path, times: Array, aim: float) -> int:
     """The least level at which the rates on a rough trajectory no longer move by what would be seen."""
-    rough = integrated(Motion(descent, world, 0), begin, times, 1e-4)
     near = rough.overlaps[:, np.abs(rough.overlaps).max(axis=0) < FAR_OUT]
     chosen = near[:, :: max(1, near.shape[1] // PILOT)].T
     level, most = 0, most_level(world.nu)

@@ -5,6 +5,7 @@ swapped index. A fault is caught by any property that fails or any error that is
 """
 
 from mutation.bayes_spectrum import BAYES_SPECTRUM
+from mutation.dynamics import DYNAMICS
 from mutation.jobs import Checks, Job, Mutant
 from mutation.losses import LOSSES
 from mutation.validation import VALIDATION
@@ -763,4 +764,4 @@ UNNOTICED = [
     ),
 ]
 
-MUTANTS = (*THEORY, *CODEGEN, *LOSSES, *SPECTRUM, *BAYES_SPECTRUM, *VALIDATION, *UNNOTICED)
+MUTANTS = (*THEORY, *CODEGEN, *LOSSES, *SPECTRUM, *BAYES_SPECTRUM, *DYNAMICS, *VALIDATION, *UNNOTICED)

@@ -26,11 +26,18 @@ def softmax(x):
     return s, on_diagonal(s) - s[:, None] * s[None]
 
 
+def raised(x):
+    """A ratio with kinks above and below."""
+    a, slope, total = 0.1 + np.maximum(x, 0), (x > 0) * 1.0, (0.1 + np.maximum(x, 0)).sum(axis=0)
+    return a / total, on_diagonal(slope / total) - (a / total**2)[:, None] * slope[None]
+
+
 ACTIVATIONS = {
     "softmax": softmax,
     "linear": lambda x: (1 + x, on_diagonal(np.ones_like(x))),
     "erf": lambda x: (1 + erf(x), on_diagonal(2 / np.sqrt(np.pi) * np.exp(-x * x))),
     "relu": lambda x: (np.maximum(x, 0), on_diagonal((x > 0) * 1.0)),
+    "(0.1 + relu(x))/sum(0.1 + relu(x))": raised,
     "sigmoid": lambda x: (expit(x), on_diagonal(expit(x) * expit(-x))),
 }
 
@@ -42,8 +49,9 @@ def normal_nodes(step):
 
 
 def split_nodes(mean, deviation):
-    """Panels of Gauss-Legendre with an edge at zero."""
-    edges = np.unique(np.r_[mean + deviation * np.linspace(-8.5, 8.5, 6), 0.0])
+    """Panels of Gauss-Legendre with an edge at zero, and smaller ones around it."""
+    around = deviation * np.array([-0.6, -0.15, 0.0, 0.15, 0.6])
+    edges = np.unique(np.r_[mean + deviation * np.linspace(-8.5, 8.5, 6), around])
     x, w = np.polynomial.legendre.leggauss(14)
     half = np.diff(edges)[:, None] / 2
     at = (edges[:-1, None] + half * (1 + x)).ravel()
@@ -82,7 +90,7 @@ def averages(overlaps, act, task, tokens, nu, noise, step):
     if task == "spiked":
         base[0] = np.sqrt(nu) * C[0]
     u, w = normal_nodes(step)
-    line = split_nodes if act == "relu" else lambda mean, deviation: (mean + deviation * u, w)
+    line = split_nodes if "relu" in act else lambda mean, deviation: (mean + deviation * u, w)
     scores, weights = product_nodes([line(base[j, K], np.sqrt(q_k)) for j in range(tokens)])
     scores, weights = scores[:, weights > 1e-17], weights[weights > 1e-17]
     means = base.T[..., None] + (C[K] / q_k)[:, None, None] * (scores - base[:, K, None])
@@ -155,6 +163,7 @@ CASES = [
     ("softmax", "spiked", {2: 1.0}, 2.0, 10.0, OFF, MANY, 0.5),
 ]
 LONG = [
+    ("(0.1 + relu(x))/sum(0.1 + relu(x))", "max", {2: 1.0}, np.inf, 2.0, ON, {"rate": 0.5}, 0.5),
     ("erf", "max", {2: 1.0}, 2.0, 8.0, ON, {"rate": 0.2}, 0.25),
     ("relu", "max", {2: 1.0}, np.inf, 2.0, ON, {"rate": 0.2}, 0.5),
     ("softmax", "spiked", LENGTHS, 2.0, 2.0, ON, {"rate": 0.5}, 0.5),

@@ -31,7 +31,7 @@ from replicode.theory.errors import Refusal
 from replicode.theory.gaussian.laws import FieldLaw
 from replicode.theory.gaussian.moments import moment
 from replicode.theory.language.activation import Activation, activation
-from replicode.theory.language.nodes import W, X
+from replicode.theory.language.nodes import L, W, X
 from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.model import DEFAULT_MODEL, LABEL_NOISE, SIGMA, Block, F, Model
@@ -165,7 +165,8 @@ class DynamicsSystem:
         """sigma as a ratio of functions of single tokens, where averages factorise over them."""
         if not self.polynomial:
             return None
-        return ratio(self.activation if self.properties.smooth else piecewise(self.activation))
+        act = self.activation if self.properties.smooth else piecewise(self.activation)
+        return ratio(act if self.tokens is None else replace(act, expr=act.expr.subs(L, self.tokens)))
 
     @property
     def factorised(self) -> bool:

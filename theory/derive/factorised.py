@@ -50,7 +50,7 @@ class Term:
 
 
 def ratio(act: Activation) -> Ratio | None:
-    """The activation as such a ratio, or None; the sum must be of positive bodies, which do not see L."""
+    """The activation as such a ratio, or None; c and the sum must be positive together, and not see L."""
     form = act.token_form()
     if form.f.has(L) or any(body.has(L) for _, body in form.sums):
         return None
@@ -62,7 +62,8 @@ def ratio(act: Activation) -> Ratio | None:
     inverse = sp.cancel(1 / form.f)
     slope = sp.diff(inverse, total)
     offset = sp.simplify((inverse - slope * total) / slope) if slope != 0 else sp.nan
-    if slope.has(total) or slope == 0 or offset.has(X, total) or not body.is_positive or offset.is_negative:
+    positive = body.is_positive or (body.is_nonnegative and offset.is_positive)
+    if slope.has(total) or slope == 0 or offset.has(X, total) or not positive or offset.is_negative:
         return None
     return Ratio(sp.simplify(1 / slope), body, offset)
 
