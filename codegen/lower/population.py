@@ -21,7 +21,7 @@ PUBLIC = ("METADATA", "Solution", "population_risk", "risk_of_overlaps", "solve"
 LEVEL = Level(
     parts=(
         *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label"),
-        *("population", "kinks", "optimum", "population_solver", "options", "script"),
+        *("population", "tokenwise", "kinks", "optimum", "population_solver", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -63,9 +63,10 @@ def lower_population(system: PopulationSystem) -> ModuleIR:
         functions=(
             *equations.location_functions(place),
             *equations.population_functions(system.risk, place.weighted),
+            *equations.ratio_functions(system),
             *([] if smooth else [equations.kinks(system)]),
         ),
-        choices=averaging_choices(place, smooth) | {"add_options": "population_options"},
+        choices=averaging_choices(system, place, system.lengths) | {"add_options": "population_options"},
     )
 
 

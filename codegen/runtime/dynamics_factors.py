@@ -22,9 +22,8 @@ from replicode.codegen.runtime.dynamics_kernel import (
     SequenceKernel,
     label_weights,
     token_bodies,
-    token_ratio,
 )
-from replicode.codegen.runtime.kernel import ELEMENTWISE, Array
+from replicode.codegen.runtime.kernel import ELEMENTWISE, Array, token_ratio
 
 ORDERS, LABELS = 5, 3  # powers of N up to 4, of y up to 2
 SCORE_NODES, SCORE_REACH = 160, 9.5
