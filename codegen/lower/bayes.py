@@ -26,7 +26,16 @@ PUBLIC = ("METADATA", "Branch", "Solution", "branches", "free_entropy", "solve")
 LEVEL = Level(
     parts=(
         *("kernel", "bayes_kernel", "nodes", "inputs", "wording", "prior", "spectrum", "bayes_rates", "bayes_prior"),
-        *("newton", "bayes_label", "bayes_weight", "bayes_own", "bayes_keys", "bayes_location", "bayes_coupled"),
+        *(
+            "newton",
+            "bayes_label",
+            "bayes_weight",
+            "bayes_own",
+            "bayes_keys",
+            "bayes_location",
+            "bayes_sampled",
+            "bayes_coupled",
+        ),
         *("bayes_evolution", "bayes_solver", "spectrum_text"),
         *("options", "script"),
     ),
@@ -52,7 +61,7 @@ the posterior of the location without a label, A = E P_eps. E is the average ove
     derived="What is derived of this task.",
 )
 _LOG_Z = sp.Symbol("log_Z", real=True)
-_PRIOR_SEAMS = ("overlaps", "entropy", "falls", "informed", "contraction")
+_PRIOR_SEAMS = ("overlaps", "entropy", "informed", "contraction")
 
 
 def lower_bayes(system: BayesSystem, coupled: bool | None = None) -> ModuleIR:
@@ -186,8 +195,9 @@ def _choices(system: BayesSystem, over_all: bool) -> dict[str, str]:
         prior |= {"spectrum_of": "spectral_spectrum_of"}
         prior |= {f"{name}_at": f"spectral_{name}" for name in _PRIOR_SEAMS}
     if over_all:
-        tables = "soft_tables" if system.hard is None else "limited_tables"
-        return {"channel_at": "CoupledChannel", "one_token_tables": tables, **prior}
+        found = {"channel_at": "CoupledChannel", "one_token_tables": "soft_tables", **prior}
+        limited = {"one_token_tables": "limited_tables", "node_weights": "limited_weights"}
+        return found if system.hard is None else found | limited
     weight = "ClosedWeight" if _closed(system) else "PanelWeight"
     return {"channel_at": "OwnChannel", "weight_at": weight, **prior}
 

@@ -22,8 +22,8 @@ from replicode.codegen.ir import (
     Unpacked,
     Vector,
 )
-from replicode.codegen.lower.equations import kinks, label_functions, location_functions
-from replicode.codegen.lower.kernels import kernel_of, parameter_symbol, pullback_derivatives, stable_form
+from replicode.codegen.lower.equations import kinks, label_functions, location_functions, ratio_functions
+from replicode.codegen.lower.kernels import kernel_of, pullback_derivatives, stable_form
 from replicode.codegen.lower.module import label_constants, places
 from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
 from replicode.theory.derive.dynamics import (
@@ -148,18 +148,9 @@ def _averages(system: DynamicsSystem) -> tuple[Function, ...]:
 
 def _factors(system: DynamicsSystem) -> tuple[Function, ...]:
     """sigma as a ratio of one token's functions, and the bodies of the sums over tokens."""
-    found = system.ratio
-    assert found is not None
-    renamed = {sp.Symbol(p, real=True): parameter_symbol(p) for p in system.activation.parameters}
-    parameters = Unpacked("params", tuple(map(parameter_symbol, system.activation.parameters)))
-    named = (parameters,) if system.activation.parameters else ()
-    ratio = tuple(e.xreplace(renamed) for e in found.parts)
     kinked = () if system.properties.smooth else (kinks(system),)
-    return (
-        Function(declared("token_ratio"), named, (), ratio, shaped_like="x"),
-        Function(declared("token_bodies"), (), (), token_bodies()),
-        *kinked,
-    )
+    bodies = Function(declared("token_bodies"), (), (), token_bodies())
+    return *ratio_functions(system, system.ratio), bodies, *kinked
 
 
 def _functions(system: DynamicsSystem) -> tuple[Function, ...]:

@@ -26,6 +26,7 @@ from replicode.codegen.ir import (
 from replicode.codegen.lower.kernels import parameter_symbol
 from replicode.codegen.lower.stamp import ActivationSystem
 from replicode.theory.derive.curvature import Curvature, second_rate_symbol
+from replicode.theory.derive.factorised import Ratio
 from replicode.theory.derive.label import LabelLaw, line
 from replicode.theory.derive.location import Location
 from replicode.theory.derive.population import (
@@ -434,6 +435,13 @@ def kinks(system: ActivationSystem) -> Function:
     named, params = parameters_of(system)
     points = tuple(p.xreplace(named) for p in kink_points(system.activation))
     return Function(declared("kink_points"), (params,), (), Vector(points))
+
+
+def ratio_functions(system: ActivationSystem, found: Ratio | None) -> list[Function]:
+    """sigma as a ratio of one token's functions, where it is one."""
+    named, params = parameters_of(system)
+    parts = () if found is None else tuple(e.xreplace(named) for e in found.parts)
+    return [Function(declared("token_ratio"), (params,), (), parts, shaped_like="x")] if parts else []
 
 
 def by_residual(system: SaddleSystem) -> bool:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from replicode.codegen.ir import LengthIR, Level, ModuleIR, Provenance
 from replicode.codegen.lower import equations
 from replicode.codegen.lower.kernels import lower
-from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
+from replicode.codegen.lower.stamp import ActivationSystem, constants_of, provenance_of, signature_of
 from replicode.codegen.rewrite.pair import expansion_program
 from replicode.codegen.rewrite.unrolled import UNROLLED_TOKENS
 from replicode.theory.derive.curvature import derivable, derive_curvature
+from replicode.theory.derive.factorised import ratio
 from replicode.theory.derive.label import LabelLaw
 from replicode.theory.derive.location import Location
 from replicode.theory.derive.saddle import SaddleSystem
@@ -61,6 +62,7 @@ LEVEL = Level(
             "searched",
             "mixture",
             "population",
+            "tokenwise",
             "hessian",
         ),
         *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "searching", "following", "solver", "energy"),
@@ -116,6 +118,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
             *equations.sensitivity_functions(system),
             equations.stability_function(system.model),
             *equations.risk_functions(system),
+            *equations.ratio_functions(system, ratio(system.activation)),
             *equations.residual_functions(system),
             *([] if system.properties.smooth else [equations.kinks(system)]),
         ),
@@ -195,16 +198,29 @@ def label_constants(told: LabelLaw) -> dict[str, object]:
     }
 
 
-def averaging_choices(place: Location, smooth: bool) -> dict[str, str]:
+def averaging_choices(system: ActivationSystem, place: Location, lengths: Lengths) -> dict[str, str]:
     """What stands at the seams of the population averages: nodes for the activation, and the location's weight."""
     sampled = "limited_location" if place.hard else "sampled_location"
     locations = {"gaussian": "None", "own": "own_location", "ranked": "ranked_location", "normalised": sampled}
+    averages = _averages(system, place, lengths)
     return {
-        "averages_of_length": "_doubled_averages" if smooth else "panel_averages",
+        "averages_of_length": averages,
+        **({"rough_moments": "tokenwise_moments"} if averages == "tokenwise_averages" else {}),
         "risk_of_length": "_weighted_risk" if place.weighted else "_gaussian_risk",
         "location_at": locations[place.kind],
         "teacher_weight": "own_teacher" if place.kind == "own" else "softmax_teacher",
     }
+
+
+def _averages(system: ActivationSystem, place: Location, lengths: Lengths) -> str:
+    """One token at a time where sigma and the weight factorise, unless nodes have one dimension anyway."""
+    shape = system.properties
+    if not shape.smooth:
+        return "panel_averages"
+    dimensions = max(lengths.tokens) - bool(shape.shift_invariant)
+    alone = shape.elementwise and place.kind in ("gaussian", "own")
+    several = dimensions > 1 and not alone and ratio(system.activation) is not None
+    return "tokenwise_averages" if several else "_doubled_averages"
 
 
 def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
@@ -284,7 +300,7 @@ def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         "followed_on": "prox_free_nodes" if smooth else "no_nodes",
         "derived_rates": "second_rates" if derivable(system) else "no_second_rates",
         "linearised": "derived_or_differenced" if derivable(system) else "differenced",
-        **averaging_choices(system.location, smooth),
+        **averaging_choices(system, system.location, lengths),
         **({"risk_of_length": "manifold_risk"} if system.label.weighted else {}),
         **({"critical_next": "at_residuals", "AUDITED": "0"} if equations.by_residual(system) else {}),
     }

@@ -11,6 +11,7 @@ from replicode.codegen.lower import equations
 from replicode.codegen.lower.kernels import sigma_kernel, stable_form
 from replicode.codegen.lower.module import averaging_choices, places
 from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
+from replicode.theory.derive.factorised import ratio
 from replicode.theory.derive.location import location
 from replicode.theory.derive.population import PopulationSystem
 from replicode.theory.errors import InputError, Refusal
@@ -21,7 +22,7 @@ PUBLIC = ("METADATA", "Solution", "population_risk", "risk_of_overlaps", "solve"
 LEVEL = Level(
     parts=(
         *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label"),
-        *("population", "kinks", "optimum", "population_solver", "options", "script"),
+        *("population", "tokenwise", "kinks", "optimum", "population_solver", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -63,9 +64,10 @@ def lower_population(system: PopulationSystem) -> ModuleIR:
         functions=(
             *equations.location_functions(place),
             *equations.population_functions(system.risk, place.weighted),
+            *equations.ratio_functions(system, ratio(system.activation)),
             *([] if smooth else [equations.kinks(system)]),
         ),
-        choices=averaging_choices(place, smooth) | {"add_options": "population_options"},
+        choices=averaging_choices(system, place, system.lengths) | {"add_options": "population_options"},
     )
 
 

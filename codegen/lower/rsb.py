@@ -22,7 +22,19 @@ PUBLIC = ("METADATA", "Solution", "free_energy", "population_risk", "residual", 
 LEVEL = Level(
     parts=(
         *("kernel", "rsb_kernel", "lengths", "nodes", "linear", "lowrank", "places", "inputs", "wording", "location"),
-        *("label", "loss", "fields", "prox", "channel", "population", "kinks", "rsb_grid", "rsb_table", "rsb_channel"),
+        *(
+            "label",
+            "loss",
+            "fields",
+            "prox",
+            "channel",
+            "population",
+            "tokenwise",
+            "kinks",
+            "rsb_grid",
+            "rsb_table",
+            "rsb_channel",
+        ),
         *("newton", "rsb_evolution", "rsb_solver", "rsb_states", "options", "script"),
     ),
     public=PUBLIC,
@@ -39,7 +51,7 @@ average over it tilted by exp(-y_P M). EF is the average of F over the fields, E
         "What is derived of this activation and task: arrays have the tokens along axis 0, the samples along axis 1."
     ),
 )
-_SEAMS = ("averages_of_length", "risk_of_length", "location_at", "teacher_weight")
+_SEAMS = ("averages_of_length", "rough_moments", "risk_of_length", "location_at", "teacher_weight")
 _ENVELOPE = sp.Symbol("envelope", real=True)
 _TILTED = sp.Symbol("tilted", real=True)
 
@@ -59,7 +71,7 @@ def lower_step(system: StepSystem) -> ModuleIR:
         provenance=_provenance(system, base.provenance, signature),
         constants={**base.constants, **names, "METADATA": metadata},
         functions=(*base.functions, *_functions(system)),
-        choices={name: base.choices[name] for name in _SEAMS},
+        choices={name: base.choices[name] for name in _SEAMS if name in base.choices},
     )
 
 

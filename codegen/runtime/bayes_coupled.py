@@ -1,5 +1,7 @@
 """The Bayes channel of weights that couple the scores of all tokens: nodes over the scores, tables over the labels.
 
+Where the lattice of scores would be too large, scrambled nodes over everything take its place (bayes_sampled.py).
+
 Given the scores, Z = sum_e gbar_e N(d_e) / L with independent gaps d_e given the label, so that Laplace's integral for
 1/Z and Frullani's for log Z factorise over the tokens: E[N^j exp(-s gbar_e N)] of one idle token is a table in
 log s + log gbar_e for every label.
@@ -14,26 +16,24 @@ import numpy as np
 from scipy.interpolate import make_interp_spline
 
 from replicode.codegen.runtime.bayes_kernel import DIFFERENCES, LENGTHS
-from replicode.codegen.runtime.bayes_keys import KeyNodes, sampled_keys, symmetric_lattice
+from replicode.codegen.runtime.bayes_keys import KeyNodes, symmetric_lattice
 from replicode.codegen.runtime.bayes_label import LabelNodes, label_nodes
 from replicode.codegen.runtime.bayes_location import Weights, location_weights
 from replicode.codegen.runtime.bayes_rates import (
     DEGREE,
-    KEY_SCRAMBLES,
     LOG_STEP,
     TABLE_STEP,
     BayesOverlaps,
     Rates,
     TooFine,
 )
+from replicode.codegen.runtime.bayes_sampled import sampled_averages
 from replicode.codegen.runtime.kernel import Array
 
 KEY_STEP = 0.9
 KEY_MOST_NODES = 2000
 KEY_COARSER = 1.12
 KEY_COARSEST = 2.0
-KEY_LOG2_NODES = 7
-SAMPLED_FINENESS = 0.6
 KEY_BLOCK = 400_000
 KEY_SMALLEST = 1e-280
 KEY_GONE = 1e-40  # of exp(-s gbar N): what a token adds with it is as small
@@ -55,20 +55,21 @@ class CoupledChannel:
         return self._averaged(at, fineness, False)
 
     def _averaged(self, at: BayesOverlaps, fineness: float, labelled: bool) -> Rates:
-        total, variance = np.zeros(5), np.zeros(5)
+        total, random = np.zeros((1, 5)), False
         for tokens, chance in LENGTHS:
-            sets, fine = _key_nodes(at, tokens, fineness)
-            labels = label_nodes(at, self.noise, _label_fineness(fine), _key_reach(fine)) if labelled else None
-            found = np.array([self._on(nodes, at, fine, labels) for nodes in sets])
-            total += chance * found.mean(axis=0)
-            if len(sets) > 1:
-                variance += chance**2 * found.var(axis=0, ddof=1) / len(sets)
-        return Rates.of(total, np.sqrt(variance))
+            nodes = _key_nodes(at, tokens, fineness)
+            if nodes is not None:
+                total = total + chance * self._on(nodes, at, fineness, labelled)
+            else:
+                total = total + chance * sampled_averages(self.nu, self.noise, at, tokens, fineness, labelled)
+                random = True
+        return Rates.of(total.mean(axis=0), total if random else None)
 
-    def _on(self, nodes: KeyNodes, at: BayesOverlaps, fineness: float, labels: LabelNodes | None) -> Array:
+    def _on(self, nodes: KeyNodes, at: BayesOverlaps, fineness: float, labelled: bool) -> Array:
         weights = self._weights(nodes, at, fineness)
         revealed = np.zeros(3)
-        if labels is not None:
+        if labelled:
+            labels = label_nodes(at, self.noise, _label_fineness(fineness), _key_reach(fineness))
             depth = _key_reach(fineness) ** 2 / 2.0
             evidence = _Evidence(labels, float(weights.value.max()), _label_fineness(fineness), depth)
             revealed = _given_scores(evidence, nodes, weights)
@@ -91,20 +92,18 @@ def _label_fineness(fineness: float) -> float:
     return 0.45 + 0.3 * fineness
 
 
-def _key_nodes(at: BayesOverlaps, tokens: int, fineness: float) -> tuple[list[KeyNodes], float]:
-    """The lattice, its step in proportion to what of a score is unknown; several sampled sets where it is too large."""
+def _key_nodes(at: BayesOverlaps, tokens: int, fineness: float) -> KeyNodes | None:
+    """The lattice, its step in proportion to what of a score is unknown; None where it is too large."""
     step = KEY_STEP * min(1.0, float(np.sqrt(at.V_k / at.q_k)))
     scale = _coarsening(tokens, round(np.log(step) * 4.0) / 4.0)
     if scale is None:
-        fine = min(fineness, SAMPLED_FINENESS)
-        count = KEY_LOG2_NODES + round(2.0 * np.log2(fineness / SAMPLED_FINENESS))
-        return [sampled_keys(tokens, count, seed) for seed in range(KEY_SCRAMBLES)], fine
+        return None
     nodes = symmetric_lattice(
         tokens, scale * step / fineness, _key_reach(fineness) - 0.4, DIFFERENCES, 8 * KEY_MOST_NODES
     )
     if nodes is None:
         raise TooFine
-    return [nodes], fineness
+    return nodes
 
 
 @lru_cache(maxsize=256)

@@ -14,8 +14,8 @@ import numpy as np
 
 from replicode.codegen.runtime.bayes_kernel import risk_of_location
 from replicode.codegen.runtime.bayes_own import OwnChannel
-from replicode.codegen.runtime.bayes_prior import contraction_at, entropy_at, falls_at, informed_at, overlaps_at
-from replicode.codegen.runtime.bayes_rates import KEY_QUANTILE, BayesOverlaps, Evaluator, Rates, TooFine
+from replicode.codegen.runtime.bayes_prior import contraction_at, entropy_at, informed_at, overlaps_at
+from replicode.codegen.runtime.bayes_rates import BayesOverlaps, Evaluator, Rates, TooFine, scattered
 from replicode.codegen.runtime.inputs import check_number, check_physics
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.newton import forward_slopes, spectral_radius
@@ -36,6 +36,7 @@ MOST_ITERATIONS = 1500
 MOST_NEWTON = 8
 DIFFERENCE = 1e-3
 ROUNDING = 1e-13
+RANDOM_FINEST = 1e-5  # nothing smaller is asked of random nodes
 
 channel_at: Callable[[float, float], Evaluator] = OwnChannel
 
@@ -208,6 +209,7 @@ class _Level(NamedTuple):
     entropy: float
     residual: float
     iterations: int
+    scatter: float
 
 
 def _polished(search: Search, known: Array, inverse: Array, fineness: float, tolerance: float) -> _Level:
@@ -225,7 +227,9 @@ def _polished(search: Search, known: Array, inverse: Array, fineness: float, tol
         known = np.maximum(known + inverse @ move, NOTHING)
         residual = gap * min(1.0, amplified * (gap + DIFFERENCE))
     fresh = search.evaluator.fresh(search.overlaps(known), fineness)
-    return _Level(known, rates, search.risk(known, fresh), search.free_entropy(at, rates), residual, iterations)
+    scatter = _scatter(search, known, rates, fresh, inverse, fineness) if rates.sets else 0.0
+    entropy = search.free_entropy(at, rates)
+    return _Level(known, rates, search.risk(known, fresh), entropy, residual, iterations, scatter)
 
 
 def _finished(search: Search, start: str, rest: _Rest, tolerance: float) -> Branch:
@@ -233,6 +237,7 @@ def _finished(search: Search, start: str, rest: _Rest, tolerance: float) -> Bran
     jacobian = _jacobian(search, rest.known, search.image(rest.known, COARSE))
     inverse = np.asarray(np.linalg.inv(np.eye(rest.known.size) - jacobian), dtype=np.float64)
     now = _polished(search, rest.known, inverse, COARSE, tolerance)
+    tolerance = max(tolerance, RANDOM_FINEST) if now.rates.sets else tolerance
     iterations, error, changed = rest.iterations + now.iterations, np.inf, 0.0 if search.recovered else np.inf
     for fineness in LEVELS[1:]:
         before = now
@@ -241,11 +246,11 @@ def _finished(search: Search, start: str, rest: _Rest, tolerance: float) -> Bran
         except TooFine:
             break
         iterations += now.iterations
-        error = abs(now.risk - before.risk) + 2.0 * now.residual * float(np.abs(inverse).sum())
-        error += ROUNDING * max(1.0, abs(now.risk))
+        error = _left(now.risk, before.risk, now.scatter) + 2.0 * now.residual * float(np.abs(inverse).sum())
         if not search.recovered:
-            changed = abs(now.entropy - before.entropy) + ROUNDING * max(1.0, abs(now.entropy))
-        if error + _scatter(search, now, inverse) <= tolerance:
+            of_sets = scattered(np.array([r.entropy for r in now.rates.sets]))
+            changed = _left(now.entropy, before.entropy, search.alpha * of_sets)
+        if error <= tolerance:
             break
     at = search.overlaps(now.known)
     return Branch(
@@ -257,19 +262,25 @@ def _finished(search: Search, start: str, rest: _Rest, tolerance: float) -> Bran
         converged=now.residual < max(tolerance, 1e-10),
         residual=now.residual,
         iterations=iterations,
-        error=float(error) + _scatter(search, now, inverse),
-        entropy_error=float(changed) + search.alpha * KEY_QUANTILE * now.rates.noise[2],
+        error=float(error),
+        entropy_error=float(changed),
         recovered=search.recovered,
     )
 
 
-def _scatter(search: Search, level: _Level, inverse: Array) -> float:
-    """What the random nodes, if any, leave open of the risk: a two-sided bound of 99.9 %."""
-    noise = np.array(level.rates.noise)
-    if not noise.any():
-        return 0.0
-    at = search.overlaps(level.known)
-    rest, falls = falls_at(level.known, at, search.spectrum)
-    shift = np.abs(inverse) @ (search.alpha * rest * (noise[4:] if search.recovered else noise[:2]))
-    moved = float(shift @ falls)
-    return KEY_QUANTILE * (2.0 * moved + float(noise[3]))
+def _left(now: float, before: float, scatter: float) -> float:
+    """What nodes leave open: their scatter where they are random, else what the last level changed."""
+    return (scatter or abs(now - before)) + ROUNDING * max(1.0, abs(now))
+
+
+def _scatter(search: Search, known: Array, rates: Rates, fresh: Rates, inverse: Array, fineness: float) -> float:
+    """What random nodes leave open of the risk: that at the fixed point of each set, to first order."""
+    base = search.risk(known, fresh)
+
+    def risk(moved: Array) -> Array:
+        return np.array([search.risk(moved, search.evaluator.fresh(search.overlaps(moved), fineness))])
+
+    slopes = forward_slopes(risk, known, np.array([base]), DIFFERENCE)[0]
+    mean = search.conjugates(rates)
+    moves = [slopes @ inverse @ (search.conjugates(own) - mean) for own in rates.sets]
+    return scattered(np.array([m + search.risk(known, own) for m, own in zip(moves, fresh.sets, strict=True)]))

@@ -14,7 +14,6 @@ import numpy as np
 from scipy import special
 
 from replicode.codegen.runtime.kernel import Array
-from replicode.codegen.runtime.nodes import sobol
 
 
 class KeyNodes(NamedTuple):
@@ -69,10 +68,3 @@ def _permutations(rows: Array) -> Array:
         run = np.where(rows[:, l] - rows[:, l - 1] < 0.25, run + 1.0, 1.0)
         log -= np.log(run)
     return np.asarray(np.exp(log))
-
-
-@lru_cache(maxsize=32)
-def sampled_keys(tokens: int, log2_count: int, seed: int) -> KeyNodes:
-    """Scrambled Sobol nodes."""
-    scores, weights = sobol(tokens, log2_count, seed)
-    return KeyNodes(np.ascontiguousarray(scores.T), weights)

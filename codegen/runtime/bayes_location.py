@@ -42,6 +42,10 @@ LOCATION_BLOCK = 1_000_000
 LOCATION_GONE = 1e-100
 
 
+WINNER_REACH = 6.5
+WINNER_LAWS = (winner_below, winner_density, winner_below_slope, winner_density_slope)
+
+
 class OneToken(NamedTuple):
     """plain and marked with their slopes in w, each (values of w, nodes of t), and the weights of t."""
 
@@ -64,29 +68,51 @@ def combined(one: OneToken, index: NDArray[np.intp]) -> Weights:
     count, tokens = index.shape
     value, gradient = np.empty((count, tokens)), np.empty((count, tokens, tokens))
     rows = max(1, LOCATION_BLOCK // (tokens * one.weights.size))
-    diagonal = np.arange(tokens)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = [np.where(one.plain > LOCATION_GONE, f / one.plain, 0.0) for f in one[1:4]]
+    ratios = _ratios(one)
     for begin in range(0, count, rows):
         b = index[begin : begin + rows]
         product = one.plain[b].prod(axis=1) * one.weights
-        marked, plain_slope, marked_slope = (r[b] for r in ratios)
-        weighted = marked * product[:, None]
-        value[begin : begin + rows] = weighted.sum(axis=2)
-        part = weighted @ plain_slope.transpose(0, 2, 1)
-        part[:, diagonal, diagonal] = (marked_slope * product[:, None]).sum(axis=2)
-        gradient[begin : begin + rows] = part
+        found = _joined(product[:, None], *(r[b] for r in ratios))
+        value[begin : begin + rows], gradient[begin : begin + rows] = found
     return Weights(value, gradient)
 
 
+def _ratios(one: OneToken) -> list[Array]:
+    """marked and both slopes over plain."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return [np.where(one.plain > LOCATION_GONE, f / one.plain, 0.0) for f in one[1:4]]
+
+
+def _joined(product: Array, marked: Array, plain_slope: Array, marked_slope: Array) -> Weights:
+    """gbar and its gradient: the product over the tokens is (nodes, 1, t), one-token ratios are (nodes, tokens, t)."""
+    diagonal = np.arange(marked.shape[1])
+    weighted = marked * product
+    gradient = weighted @ plain_slope.transpose(0, 2, 1)
+    gradient[:, diagonal, diagonal] = (marked_slope * product).sum(axis=2)
+    return Weights(weighted.sum(axis=2), gradient)
+
+
 def hard_tables(w: Array, nu: float, V_k: float, tokens: int, fineness: float) -> OneToken:
-    """nu = inf, on a trapezoid over all scores of the winner; products of many distribution functions are sharper."""
-    deviation = np.sqrt(V_k)
-    step = 1.2 * deviation * LOCATION_STEP / (fineness * np.sqrt(max(tokens / 3.0, 1.0)))
+    """nu = inf, on a trapezoid over all scores of the winner."""
+    deviation, step = np.sqrt(V_k), _winner_step(V_k, tokens, fineness)
     t = np.arange(w.min() - LOCATION_REACH * deviation, w.max() + LOCATION_REACH * deviation + step, step)
-    laws = (winner_below, winner_density, winner_below_slope, winner_density_slope)
-    plain, marked, plain_slope, marked_slope = (law(t, w[:, None], V_k) for law in laws)
+    plain, marked, plain_slope, marked_slope = (law(t, w[:, None], V_k) for law in WINNER_LAWS)
     return OneToken(plain, marked, plain_slope, marked_slope, np.full(t.size, tokens * step))
+
+
+def hard_weights(scores: Array, nu: float, V_k: float, fineness: float = 1.0, scale: float = 1.0) -> Weights:
+    """nu = inf at nodes that share no scores: the winner's is next to the largest, or above."""
+    tokens, w = scores.shape[1], scale * scores[:, :, None]
+    step = _winner_step(V_k, tokens, fineness)
+    t = w.max(axis=1, keepdims=True) + np.arange(-WINNER_REACH * np.sqrt(V_k), WINNER_REACH * np.sqrt(V_k) + step, step)
+    plain, marked, plain_slope, marked_slope = (law(t, w, V_k) for law in WINNER_LAWS)
+    one = OneToken(plain, marked, plain_slope, marked_slope, np.full(1, tokens * step))
+    return _joined(one.plain.prod(axis=1, keepdims=True) * one.weights, *_ratios(one))
+
+
+def _winner_step(V_k: float, tokens: int, fineness: float) -> float:
+    """Products of many distribution functions are sharper."""
+    return float(1.2 * np.sqrt(V_k) * LOCATION_STEP / (fineness * np.sqrt(max(tokens / 3.0, 1.0))))
 
 
 class TokenGrid(NamedTuple):
@@ -155,3 +181,11 @@ def location_weights(scores: Array, nu: float, V_k: float, fineness: float = 1.0
     values, index = np.unique(scores, return_inverse=True)
     one = one_token_tables(scale * values, nu, V_k, scores.shape[1], fineness)
     return combined(one, np.reshape(index, scores.shape))
+
+
+def limited_weights(scores: Array, nu: float, V_k: float, fineness: float = 1.0, scale: float = 1.0) -> Weights:
+    """Of a weight that has a limit, at nodes that share no scores."""
+    return (hard_weights if np.isinf(nu) else location_weights)(scores, nu, V_k, fineness, scale)
+
+
+node_weights: Callable[[Array, float, float, float, float], Weights] = location_weights

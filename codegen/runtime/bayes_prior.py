@@ -37,12 +37,6 @@ def closed_entropy(
     return float(free_entropy_value(alpha, at.V_k, at.V_v, qh_k, qh_v, log_Z))
 
 
-def closed_falls(known: Array, at: BayesOverlaps, spectrum: Spectrum | None) -> tuple[Array, Array]:
-    """1/(1 + qh), and minus the slope of V in log(1 + qh), of both blocks: both are V."""
-    rest = np.array([at.V_k, at.V_v])[: known.size]
-    return rest, rest
-
-
 def closed_informed(alpha: float, noise: float, spectrum: Spectrum | None) -> float:
     """log(1 + qh_v) with every location revealed."""
     return float(-np.log(max(revealed_V_v(alpha, noise), SMALLEST_V[noise > 0.0])))
@@ -76,14 +70,6 @@ def spectral_entropy(
     return float(free_entropy_value(alpha, at.V_k, at.V_v, qh_k, qh_v, log_Z, psi))
 
 
-def spectral_falls(known: Array, at: BayesOverlaps, spectrum: Spectrum | None) -> tuple[Array, Array]:
-    """1/(1 + qh), and minus the slope of V in log(1 + qh), of both blocks."""
-    assert spectrum is not None
-    qh = np.expm1(known)
-    slopes = [_means(float(h), c, spectrum.dim)[3] for h, c in zip(qh, (spectrum.c_k, spectrum.c_v))]
-    return 1.0 / (1.0 + qh), -(1.0 + qh) * np.array(slopes)
-
-
 def spectral_informed(alpha: float, noise: float, spectrum: Spectrum | None) -> float:
     """log(1 + qh_v) at the fixed point V_v; the image of V_v is concave, so that there is one above 0."""
     assert spectrum is not None
@@ -103,6 +89,5 @@ def spectral_contraction(alpha: float, spectrum: Spectrum | None) -> float:
 
 overlaps_at: Callable[[float, float, Spectrum | None], BayesOverlaps] = closed_overlaps
 entropy_at: Callable[[float, BayesOverlaps, float, float, float, Spectrum | None], float] = closed_entropy
-falls_at: Callable[[Array, BayesOverlaps, Spectrum | None], tuple[Array, Array]] = closed_falls
 informed_at: Callable[[float, float, Spectrum | None], float] = closed_informed
 contraction_at: Callable[[float, Spectrum | None], float] = closed_contraction

@@ -33,7 +33,7 @@ class BayesOverlaps(NamedTuple):
 class Rates(NamedTuple):
     """E sum_l |grad_w log Z|^2 for k and v, E log Z, and without a label: E P_eps, and the first with eps revealed.
 
-    `noise` are the standard errors of the five, where nodes are random.
+    `sets` are the five on each of several sets of nodes, where these are random.
     """
 
     k: float
@@ -41,14 +41,18 @@ class Rates(NamedTuple):
     entropy: float
     location: float
     revealed: float
-    noise: tuple[float, ...] = (0.0,) * 5
+    sets: tuple[Rates, ...] = ()
 
     @staticmethod
-    def of(values: Array, noise: Array | None = None) -> Rates:
+    def of(values: Array, sets: Array | None = None) -> Rates:
         """From the five values in order."""
-        errors = np.zeros(5) if noise is None else noise
         k, v, entropy, location, revealed = (float(x) for x in values)
-        return Rates(k, v, entropy, location, revealed, tuple(float(e) for e in errors))
+        return Rates(k, v, entropy, location, revealed, () if sets is None else tuple(Rates.of(row) for row in sets))
+
+
+def scattered(values: Array) -> float:
+    """What the mean of random values leaves open: a two-sided t bound of 99.9 %."""
+    return KEY_QUANTILE * float(np.std(values, ddof=1)) / np.sqrt(len(values)) if len(values) else 0.0
 
 
 class Evaluator(Protocol):

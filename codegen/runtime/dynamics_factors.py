@@ -24,10 +24,9 @@ from replicode.codegen.runtime.dynamics_kernel import (
     SequenceKernel,
     label_weights,
     token_bodies,
-    token_ratio,
 )
 from replicode.codegen.runtime.dynamics_located import NOT_GIVEN, TokenFactor, half_line, located
-from replicode.codegen.runtime.kernel import ELEMENTWISE, Array
+from replicode.codegen.runtime.kernel import ELEMENTWISE, Array, token_ratio
 from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_legendre
 
 SCORE_REACH, SCORE_NODES, SCORE_NODES_GIVEN, SCORE_PANELS = 9.0, 160, 40, 5

@@ -91,11 +91,6 @@ def loss_given(mean_r: Array, cov_r__r: Array) -> Array:
     return np.zeros_like(mean_r)
 
 
-def token_ratio(x: Array, params: Array) -> tuple[Array | float, ...]:
-    """a, a', b, b' at a token's score and c, where sigma = a/(c + sum of b)."""
-    return x, x, x, x, x
-
-
 def token_bodies(
     a: Array, da: Array, b: Array, db: Array, chi_star: Array, z_star: Array, chi: Array, z: Array
 ) -> tuple[Array, ...]:

@@ -320,6 +320,11 @@ def overlap_risk_terms(overlaps: Array, nu: float, noise: float, chi: Array, sig
     return np.zeros(chi.shape[1])
 
 
+def token_ratio(x: Array, params: Array) -> tuple[Any, ...]:
+    """a, a', b, b' at a token's score and c, where sigma = a/(c + sum of b)."""
+    return x, x, x, x, x
+
+
 def kink_points(params: Array) -> Array:
     """The scores at which sigma has a kink."""
     return np.zeros(0)

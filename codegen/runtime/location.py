@@ -29,6 +29,7 @@ from replicode.codegen.runtime.kernel import (
 )
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import product, weighted_sum
+from replicode.codegen.runtime.nodes import gauss_legendre
 
 NORMAL_REACH = 8.5
 GUMBEL_REACH = (4.0, 40.0)
@@ -36,6 +37,8 @@ TABLE_NODES = 2048
 TABLE_REACH = 30.0
 FEW_TOKENS = 4
 SMALLEST_DEVIATION = 1e-7
+PLACKETT_NODES = 10
+WINNER_STEP, MOST_WINNERS = 0.5, 4000
 
 
 class Weight(NamedTuple):
@@ -54,19 +57,28 @@ class FieldWeight(Protocol):
     def value(self, w_chi: Array, xi: Array) -> Array:
         """gbar alone."""
 
+    def width(self) -> float:
+        """How far a score moves until the weight has changed."""
+
+    def by_token(self, scores: Array, tokens: int, fineness: float) -> tuple[Array, Array] | None:
+        """gbar / L as sum_c hidden(c, w_0) prod_l idle(c, w_l), each (c, scores); None where it is no such sum."""
+
 
 def location_dimensions(setting: Setting) -> int:
     """Number of further normals that the weight needs."""
     return setting.tokens if LOCATION == "normalised" and not np.isinf(setting.nu) else 0
 
 
-LocationAt = Callable[[Array, Setting], FieldWeight]
+LocationAt = Callable[[Array, Setting, bool], FieldWeight]
 location_at: LocationAt | None = None
 
 
-def location_of(order: Array, setting: Setting) -> FieldWeight | None:
-    """The weight at these order parameters, or None where it is in the law of the fields."""
-    return None if location_at is None else location_at(order, setting)
+def location_of(order: Array, setting: Setting, blind: bool = SHIFT_INVARIANT) -> FieldWeight | None:
+    """The weight at these order parameters, or None where it is in the law of the fields.
+
+    `blind`: given the scores less their mean, all that a shift-invariant sigma sees of them.
+    """
+    return None if location_at is None else location_at(order, setting, blind)
 
 
 def _conditional(order: Array) -> tuple[float, float]:
@@ -75,43 +87,43 @@ def _conditional(order: Array) -> tuple[float, float]:
     return m_k / q_k, max(1.0 - m_k * m_k / q_k, SMALLEST_DEVIATION**2)
 
 
-def _unseen(order: Array, setting: Setting) -> float:
+def _unseen(order: Array, setting: Setting, blind: bool) -> float:
     """Along (1, .., 1), which a shift-invariant sigma does not see, nothing is known of chi*."""
     m_k, q_k = float(order[M_K]), float(order[Q_K])
-    return m_k * m_k / (q_k * setting.tokens) if SHIFT_INVARIANT else 0.0
+    return m_k * m_k / (q_k * setting.tokens) if blind else 0.0
 
 
-def hard_location(order: Array, setting: Setting) -> FieldWeight:
+def hard_location(order: Array, setting: Setting, blind: bool = SHIFT_INVARIANT) -> FieldWeight:
     """At infinite nu the token with the largest score, or the smallest, is the hidden one."""
     gain, spread = _conditional(order)
     return Ranked(HARD_LIMIT, gain, float(np.sqrt(spread)), np.inf)
 
 
-def ranked_location(order: Array, setting: Setting) -> FieldWeight:
+def ranked_location(order: Array, setting: Setting, blind: bool = SHIFT_INVARIANT) -> FieldWeight:
     """The weight is the softmax of a linear score."""
     if np.isinf(setting.nu):
-        return hard_location(order, setting)
+        return hard_location(order, setting, blind)
     gain, spread = _conditional(order)
     slope = float(ranking_slope(setting.nu))
     return Ranked(int(np.sign(slope)), gain, float(np.sqrt(spread)), abs(slope)) if slope else Even()
 
 
-def own_location(order: Array, setting: Setting) -> FieldWeight:
+def own_location(order: Array, setting: Setting, blind: bool = SHIFT_INVARIANT) -> FieldWeight:
     """The weight belongs to the hidden token's score."""
     gain, spread = _conditional(order)
-    return Own(gain, own_spline(float(np.sqrt(spread + _unseen(order, setting))), setting.nu))
+    return Own(gain, own_spline(float(np.sqrt(spread + _unseen(order, setting, blind))), setting.nu))
 
 
-def sampled_location(order: Array, setting: Setting) -> FieldWeight:
+def sampled_location(order: Array, setting: Setting, blind: bool = SHIFT_INVARIANT) -> FieldWeight:
     """The weight is the softmax of any score."""
     gain, spread = _conditional(order)
-    covariance = spread * np.eye(setting.tokens) + _unseen(order, setting)
+    covariance = spread * np.eye(setting.tokens) + _unseen(order, setting, blind)
     return Sampled(gain, np.linalg.cholesky(covariance), setting.nu)
 
 
-def limited_location(order: Array, setting: Setting) -> FieldWeight:
+def limited_location(order: Array, setting: Setting, blind: bool = SHIFT_INVARIANT) -> FieldWeight:
     """The same, of a weight that has a limit at infinite nu."""
-    return (hard_location if np.isinf(setting.nu) else sampled_location)(order, setting)
+    return (hard_location if np.isinf(setting.nu) else sampled_location)(order, setting, blind)
 
 
 class Even(NamedTuple):
@@ -124,6 +136,14 @@ class Even(NamedTuple):
     def value(self, w_chi: Array, xi: Array) -> Array:
         """gbar = 1."""
         return np.ones(w_chi.shape[1])
+
+    def width(self) -> float:
+        """It does not change."""
+        return np.inf
+
+    def by_token(self, scores: Array, tokens: int, fineness: float) -> tuple[Array, Array]:
+        """One term, which is 1."""
+        return np.ones((1, 1)), np.ones((1, 1))
 
 
 class Spline(NamedTuple):
@@ -246,6 +266,24 @@ def duel(deviation: float, slope: float) -> Spline:
     return Spline.through(grid, *found)
 
 
+def normal_contest(ahead: Array) -> tuple[Array, Array]:
+    """Normal noise and three tokens: the chance to win and its rates in the leads over the two others.
+
+    The noises of the leads have variance 2 and correlation r = 1/2. The chance is that without correlation and the
+    integral of their joint density over r (Plackett), here over arcsin r; one lead given, the other is normal.
+    """
+    x = ahead / np.sqrt(2.0)
+    alone = special.ndtr(x)
+    won = alone[0] * alone[1]
+    squares, both = 0.5 * (x[0] * x[0] + x[1] * x[1]), x[0] * x[1]
+    nodes, weights = gauss_legendre(PLACKETT_NODES)
+    angles = (1.0 + nodes) * np.pi / 12.0
+    for sine, weight in zip(np.sin(angles), weights / 24.0, strict=True):
+        won += weight * np.exp((both * sine - squares) / (1.0 - sine * sine))
+    beside = special.ndtr((2.0 * x[::-1] - x) / np.sqrt(3.0))
+    return won, np.exp(-0.5 * x * x) / np.sqrt(4.0 * np.pi) * beside
+
+
 class Ranked(NamedTuple):
     """The hidden token wins: gbar = L E_t prod_l F(t + x_0 - x_l), x = sign mu, t the winner's own noise."""
 
@@ -257,18 +295,41 @@ class Ranked(NamedTuple):
     def at(self, w_chi: Array, xi: Array) -> Weight:
         """gbar and its slopes; those of the beaten tokens add up to minus the winner's."""
         ahead = self._ahead(w_chi)
-        won, lost = self._duel(ahead) if len(ahead) == 1 else self._contest(ahead)
+        if len(ahead) == 1:
+            won, lost = self._duel(ahead)
+        elif len(ahead) == 2 and np.isinf(self.slope):
+            won, lost = normal_contest(ahead / self.deviation)
+            lost = lost / self.deviation
+        else:
+            won, lost = self._contest(ahead)
         slopes = np.concatenate([lost.sum(axis=0)[None], -lost]) / np.maximum(won, 1e-300)
         return Weight(len(w_chi) * won, self.sign * slopes)
 
     def value(self, w_chi: Array, xi: Array) -> Array:
         """gbar alone, which needs no densities."""
         ahead = self._ahead(w_chi)
+        if len(ahead) == 2 and np.isinf(self.slope):
+            return len(w_chi) * normal_contest(ahead / self.deviation)[0]
         noise = ranking_noise(self.deviation, self.slope, len(w_chi))
         won = np.zeros(ahead.shape[1])
         for t, weight in zip(noise.nodes, noise.weights, strict=True):
             won += weight * noise.cdf(ahead + t).prod(axis=0)
         return len(w_chi) * won
+
+    def width(self) -> float:
+        """The scale of the noise."""
+        return self.deviation / max(abs(self.gain), 1e-300)
+
+    def by_token(self, scores: Array, tokens: int, fineness: float) -> tuple[Array, Array] | None:
+        """Along the winner's score: the density there of the hidden token's, and the chance of an idle one's below."""
+        noise = ranking_noise(self.deviation, self.slope, tokens)
+        ahead = self.sign * self.gain * scores
+        step = WINNER_STEP * self.deviation / (fineness * np.sqrt(max(tokens, 3) / 3.0))
+        low, high = ahead.min() + noise.nodes[0], ahead.max() + noise.nodes[-1]
+        if not high - low < MOST_WINNERS * step:
+            return None
+        below, density = noise.law(np.arange(low, high + step, step)[:, None] - ahead)
+        return step * density, below
 
     def _ahead(self, w_chi: Array) -> Array:
         return np.asarray(self.sign * self.gain * (w_chi[:1] - w_chi[1:]))
@@ -334,6 +395,14 @@ class Own(NamedTuple):
     gain: float
     log_weight: Spline
 
+    def width(self) -> float:
+        """A spline is smooth on the scale of chi*."""
+        return 1.0 / max(abs(self.gain), 1e-300)
+
+    def by_token(self, scores: Array, tokens: int, fineness: float) -> tuple[Array, Array]:
+        """One term: the hidden token has all of the weight."""
+        return self.value(scores[None], scores[:0])[None], np.ones((1, 1))
+
     def value(self, w_chi: Array, xi: Array) -> Array:
         """gbar alone."""
         return self.at(w_chi, xi).value
@@ -351,6 +420,14 @@ class Sampled(NamedTuple):
     gain: float
     factor: Array
     nu: float
+
+    def width(self) -> float:
+        """Not known here."""
+        return np.inf
+
+    def by_token(self, scores: Array, tokens: int, fineness: float) -> None:
+        """Its softmax couples the tokens."""
+        return None
 
     def value(self, w_chi: Array, xi: Array) -> Array:
         """gbar alone."""

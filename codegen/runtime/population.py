@@ -177,6 +177,14 @@ def _scrambled_averages(m_k: float, q_k: float, setting: Setting) -> PopulationA
 averages_of_length: Callable[[float, float, Setting, float], PopulationAverages] = _doubled_averages
 
 
+def few_moments(m_k: float, q_k: float, setting: Setting) -> Array:
+    """A and B on few nodes."""
+    return _sigma_moments(m_k, q_k, setting, 64 * 4 ** min(_population_dimensions(setting), 3), 1)
+
+
+rough_moments: Callable[[float, float, Setting], Array] = few_moments
+
+
 def _population_risk(overlaps: Array, settings: Sequence[Setting], tol: float = 1e-13) -> tuple[float, float]:
     """The risk on the manifold and a bound on its quadrature error."""
     m_k, q_k, m_v, q_v = overlaps
@@ -212,11 +220,7 @@ def _informed_overlaps(nu: float, noise: float, params: tuple[float, ...]) -> tu
     settings = settings_of(nu, 0.0, np.array(params))
 
     def gain(m_k: float) -> float:
-        found = [
-            s.kernel.share * _sigma_moments(m_k, slack * m_k * m_k, s, 64 * 4 ** min(_population_dimensions(s), 3), 1)
-            for s in settings
-        ]
-        a, b = np.sum(found, axis=0)
+        a, b = np.sum([s.kernel.share * rough_moments(m_k, slack * m_k * m_k, s) for s in settings], axis=0)
         return float(a * a / b) if np.isfinite(a) and np.isfinite(b) and b > 0.0 else -np.inf
 
     gains = np.array([gain(m) for m in grid])

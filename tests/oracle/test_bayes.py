@@ -220,15 +220,35 @@ def test_lengths(name, nu):
         assert getattr(mixed, field) == pytest.approx(average, abs=1e-6), field
 
 
-def test_sampled_scores_cover_the_lattice(monkeypatch):
-    """Where the lattice is too large scores are sampled; 5 sigma of the stated standard errors."""
-    channel, at = _channel(3, 2.0, task="max"), _overlaps(0.6, 0.7)
-    exact = channel.rates(at, 0.95)
-    monkeypatch.setattr(bayes_module("max", 3), "_coarsening", lambda *_: None)
-    found = channel.rates(at, 0.6)
-    for field, noise in zip(found._fields[:5], found.noise):
-        assert 0.0 < noise < 1e-2
-        assert abs(getattr(found, field) - getattr(exact, field)) < 5.0 * noise, field
+def _sampled(monkeypatch, nu):
+    """max at three tokens: the channel on a lattice, and on scrambled nodes, as where the lattice is too large."""
+    module = bayes_module(task("max"), 3)
+    exact = module.channel_at(nu, NOISE_).rates(_overlaps(0.5, 0.7), 1.2)
+    monkeypatch.setattr(module, "_coarsening", lambda *_: None)
+    return module, exact, module.channel_at(nu, NOISE_).rates(_overlaps(0.5, 0.7), 0.95)
+
+
+@pytest.mark.parametrize("nu", [np.inf, 2.0])
+def test_sampled_nodes_cover_the_lattice(monkeypatch, nu):
+    """5 sigma of the standard errors by the scatter of the sets; the chance of the location has none."""
+    module, exact, found = _sampled(monkeypatch, nu)
+    for field in found._fields[:5]:
+        values = np.array([getattr(own, field) for own in found.sets])
+        noise = values.std(ddof=1) / np.sqrt(values.size)
+        assert noise < 0.02 * abs(getattr(exact, field))
+        assert abs(getattr(found, field) - getattr(exact, field)) < 5.0 * noise + 1e-6, field
+    fresh = module.channel_at(nu, NOISE_).fresh(_overlaps(0.5, 0.7), 0.95)
+    assert fresh.location == pytest.approx(exact.location, abs=1e-6)
+
+
+def test_the_error_of_sampled_nodes_covers_the_risk(monkeypatch):
+    module = bayes_module(task("max"), 3)
+    exact = module.solve(4.0, np.inf, 0.3, tol=1e-6)
+    monkeypatch.setattr(module, "_coarsening", lambda *_: None)
+    monkeypatch.setattr(module, "SAMPLED_GROWTH", 2.0)
+    found = module.solve(4.0, np.inf, 0.3, tol=1e-6)
+    assert 1e-4 < found.error < 3e-2
+    assert abs(found.test_risk - exact.test_risk) < found.error
 
 
 @pytest.mark.parametrize("tokens, expected", [(2, 0.36203361), (3, 0.49886682), (4, 0.59038473)])

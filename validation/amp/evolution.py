@@ -67,7 +67,7 @@ def _channel_rates(channel: Evaluator, q: Array, fineness: float) -> Array:
     """E |grad_k log Z|^2, E |grad_v log Z|^2 and E P_eps."""
     q_k, q_v = np.maximum(q, SMALLEST).tolist()
     found = channel.rates(BayesOverlaps(q_k, 1.0 - q_k, q_v, 1.0 - q_v), fineness)
-    if any(found.noise):
+    if found.sets:
         raise Refusal("so many tokens are averaged over random nodes: take the state evolution by sampling")
     return np.array([found.k, found.v, found.location])
 
