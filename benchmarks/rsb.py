@@ -36,14 +36,14 @@ def unstable_points() -> dict[tuple[float, float, float], dict[str, tuple[float,
 
 def theories(point: tuple[float, float, float], kept: Ledger) -> dict[str, Any]:
     """Replica symmetry and one step at a point of the table, from the file when they are there."""
-    key = {"point": list(point), "version": rc.__version__}
+    module, _ = step_module("softmax", "spiked", 2)
+    key = {"point": list(point), "signature": module.METADATA["signature"]}
     if (known := kept.get(key)) is not None:
         return dict(known)
     alpha, nu, penalty = point
     at = {"alpha": alpha, "nu": nu, "noise": 0.3, "lambda_k": penalty, "lambda_v": penalty}
     rs = rc.solve("softmax", tokens=2, rsb=0, bayes=False, digits=3, **at)
-    module, _ = step_module("softmax", "spiked", 2)
-    one = module.solve(**at, start=rs.order_parameters, quick=True)
+    one = module.solve(**at, start=rs.order_parameters)
     found = {
         "rs": {"test_risk": rs.test_risk, "energy": rs.energy, **{n: rs.order_parameters[n] for n in ("q_k", "V_k")}},
         "one": {

@@ -30,6 +30,7 @@ def beside_step(
     at: Mapping[str, float],
     values: Mapping[str, float],
     asked_for: bool,
+    backend: str = "numpy",
 ) -> Solution:
     """The solution with one step of breaking, on fine grids where it is asked for.
 
@@ -38,7 +39,7 @@ def beside_step(
     if not asked_for and (solution.rs_stable or not solution.converged or not _quick(module, values)):
         return solution
     try:
-        found = step(of, at, values, solution.order_parameters, quick=not asked_for)
+        found = step(of, at, values, solution.order_parameters, quick=not asked_for, backend=backend)
     except BudgetSpent:
         raise
     except Refusal:
@@ -49,11 +50,16 @@ def beside_step(
 
 
 def step(
-    of: Subject, at: Mapping[str, float], values: Mapping[str, float], start: Mapping[str, float], quick: bool
+    of: Subject,
+    at: Mapping[str, float],
+    values: Mapping[str, float],
+    start: Mapping[str, float],
+    quick: bool,
+    backend: str = "numpy",
 ) -> dict[str, Any]:
     """The equilibrium of states as plain names and numbers, its warnings among them."""
     act, task, law, model = of
-    module, _ = step_module(act, task, law, values, model)
+    module, _ = step_module(act, task, law, values, model, backend)
     begin = {name: float(value) for name, value in start.items()}
     found = call(module, "solve", **at, start=begin, quick=quick, **values)._asdict()
     if not found["broken"]:

@@ -101,7 +101,7 @@ def solve(
     solution = Solution(**fields, asked=asked(act, task, law, values, model, **at, **options, **question))
     solution = _branches(solution, (act, task, law, model), module, {**at, **values}, branches, law_of_tokens)
     if rsb or (rsb is None and wanted is None and law_of_tokens is None):
-        solution = beside_step(solution, module, (act, task, law, model), at, values, asked_for=bool(rsb))
+        solution = beside_step(solution, module, (act, task, law, model), at, values, bool(rsb), backend)
     if not bayes or slow_bayes(module):
         return solution
     here = at["alpha"], at["nu"], at["noise"]
