@@ -36,6 +36,7 @@ from replicode.codegen.runtime.rsb_averages import TiltedAverages, TiltedRespons
 DISTINCT = 1e-3  # distance of two minima, relative to their size
 FURTHER = 0.1  # relative move of the order parameters after which minima are searched for anew
 KEPT_MOMENTS = 3
+ALONE = 16.0  # times as many outer nodes where there are no inner ones
 LEAST_SHARE = 1e-9  # variance of noise, relative to the whole, that needs no inner nodes
 
 
@@ -321,8 +322,7 @@ class Nested(NamedTuple):
         score, value = dimensions(setting)
         dim = node_dimensions(setting)
         noisy = score + setting.tokens
-        inner = fifth_order(noisy)[1].size * self.groups * self.radii
-        count = self.outer * (inner if alone else 1.0)
+        count = self.outer * (ALONE if alone else 1.0)
         flips: Flips = (tuple(range(score, score + value)),) if EVEN_LOSS else ()
         for seed in range(self.sets):
             rng = np.random.default_rng((seed, int(count)))

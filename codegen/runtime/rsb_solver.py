@@ -43,7 +43,9 @@ LEVELS = tuple(Tables(Grid(*g)) for g in ((4.8, 1.2, 48, 6e4), (5.3, 1.7, 88, 2e
 QUICK_LEVELS = tuple(Tables(Grid(*g)) for g in ((4.6, 1.0, 36, 2.5e4), (4.8, 1.2, 48, 5e4), (5.0, 1.4, 60, 1e5)))
 FINER_LEVELS = tuple(Tables(Grid(*g)) for g in ((4.8, 1.2, 140, 3e5), (5.3, 1.7, 190, 5.5e5), (5.6, 2.2, 240, 9e5)))
 NESTED_LEVELS = Nested(400, 2, 2, 1), Nested(1000, 2, 2, 4), Nested(2500, 2, 3, 4)
+QUICK_NESTED_LEVELS = Nested(200, 2, 2, 1), Nested(500, 2, 2, 3), Nested(1000, 2, 2, 4)
 GRID_SAFETY, GRID_GAIN = 2.0, 3.0  # two grids may agree by chance: a step gains no more than this factor
+UNRESOLVED_SAFETY = 8.0  # steps that are too long for the noise shrink by a fifth, and the error in proportion
 DRAWN_SAFETY = 4.0  # standard errors, of a few sets
 RESIDUAL_GAIN = 10.0  # a residual may move the solution by some times as much
 TABULATED, MOST_COORDINATES = 3, 5
@@ -97,7 +99,7 @@ class _Task(NamedTuple):
     @property
     def nested(self) -> bool:
         """Whether M has too many coordinates for a table."""
-        return self.levels is NESTED_LEVELS
+        return isinstance(self.levels[0], Nested)
 
     def step(self, level: int) -> Step:
         """The map by the rule of a level."""
@@ -121,10 +123,11 @@ def solve(
 
     `start` has the order parameters of replica symmetry, or those of the step at a neighbouring point, to follow states
     along a parameter; without it the start is that of `init`, informed or random. `tol` is the error of test_risk that
-    needs no warning; `quick` takes coarser grids, and a few seconds.
+    needs no warning; `quick` takes coarser rules, and a few seconds.
     """
     task = _task(alpha, nu, noise, lambda_k, lambda_v, parameters)
-    task = task._replace(levels=QUICK_LEVELS) if quick and task.levels is LEVELS else task
+    if quick:
+        task = task._replace(levels=QUICK_NESTED_LEVELS if task.nested else QUICK_LEVELS)
     if init not in ("informed", "random"):
         raise ArgumentError("init", init, "'informed' or 'random'")
     if tol is not None:
@@ -349,7 +352,8 @@ def _bounds(levels: _Levels, task: _Task) -> Array:
     now = levels.found[-1]
     rows = [_reported(e, task) for e in levels.found]
     fall, last = np.abs(rows[-2] - rows[-3]) / GRID_GAIN, np.abs(rows[-1] - rows[-2])
-    bounds = GRID_SAFETY * np.maximum(fall, last)
+    resolved = all(layout.resolved for layout in levels.step.layouts)
+    bounds = (GRID_SAFETY if resolved else UNRESOLVED_SAFETY) * np.maximum(fall, last)
     if levels.drawn:
         scatter = np.std([_reported(e, task) for e in levels.drawn], axis=0, ddof=1) / np.sqrt(len(levels.drawn))
         bounds = DRAWN_SAFETY * scatter + last / GRID_GAIN
