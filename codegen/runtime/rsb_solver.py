@@ -140,7 +140,8 @@ def solve(
             task = task._replace(levels=FINER_LEVELS)
             found, broken = _found(begin, task)
             levels = _refined(found, broken, task)
-        return _solution(levels, broken, task, tol)
+        together = _merged(task.step(1), begin, found.y) if broken and not _fine(levels) else None
+        return _solution(levels, together, broken, task, tol)
 
 
 def _resolved(levels: _Levels) -> bool:
@@ -148,7 +149,12 @@ def _resolved(levels: _Levels) -> bool:
 
     Longer steps overestimate how far the tilt carries, the more the steeper M is: equilibrium may then not be found.
     """
-    return levels.residual < CONVERGED and all(layout.resolved for layout in levels.step.layouts)
+    return levels.residual < CONVERGED and _fine(levels)
+
+
+def _fine(levels: _Levels) -> bool:
+    """Whether the steps are short beside the noise of the states."""
+    return all(layout.resolved for layout in levels.step.layouts)
 
 
 def _task(
@@ -313,11 +319,11 @@ def _state_overlaps(order: Array) -> Array:
     return np.array([order[place] for m, _, q1, _ in SPLITS for place in (m, q1)])
 
 
-def _solution(levels: _Levels, broken: bool, task: _Task, tol: float | None) -> Solution:
+def _solution(levels: _Levels, together: Evaluated | None, broken: bool, task: _Task, tol: float | None) -> Solution:
     """The Solution at the finest level, with its errors."""
     now = levels.found[-1]
     reported = _reported(now, task)
-    bounds = _bounds(levels, task)
+    bounds = _bounds(levels, together, task)
     values, errors = (dict(zip(REPORTED_STEP, map(float, r), strict=True)) for r in (reported, bounds))
     converged = bool(levels.residual < CONVERGED and np.isfinite(reported).all())
     if not broken:
@@ -343,17 +349,24 @@ def _solution(levels: _Levels, broken: bool, task: _Task, tol: float | None) -> 
         error=errors["test_risk"],
         errors=errors,
         method=_method(levels.step),
-        warnings=tuple(_doubts(now, converged, stable, stability, errors["test_risk"], tol)),
+        warnings=(*_coarse(together), *_doubts(now, converged, stable, stability, errors["test_risk"], tol)),
     )
 
 
-def _bounds(levels: _Levels, task: _Task) -> Array:
-    """Errors by what the levels before the last change; where nodes are drawn, by the scatter of the sets too."""
+def _bounds(levels: _Levels, together: Evaluated | None, task: _Task) -> Array:
+    """Errors by what the levels before the last change; where nodes are drawn, by the scatter of the sets too.
+
+    On grids too coarse for the noise of the states levels agree before they are right. How far they part is then known
+    in its order alone: the error is at least what parts them from one state, which `together` is.
+    """
     now = levels.found[-1]
     rows = [_reported(e, task) for e in levels.found]
     fall, last = np.abs(rows[-2] - rows[-3]) / GRID_GAIN, np.abs(rows[-1] - rows[-2])
-    resolved = all(layout.resolved for layout in levels.step.layouts)
-    bounds = (GRID_SAFETY if resolved else UNRESOLVED_SAFETY) * np.maximum(fall, last)
+    bounds = GRID_SAFETY * np.maximum(fall, last)
+    if together is not None:
+        apart = np.abs(rows[-1] - _reported(together, task))
+        apart[REPORTED_STEP.index("y")] = now.y
+        bounds = np.maximum(UNRESOLVED_SAFETY * np.maximum(fall, last), apart)
     if levels.drawn:
         scatter = np.std([_reported(e, task) for e in levels.drawn], axis=0, ddof=1) / np.sqrt(len(levels.drawn))
         bounds = DRAWN_SAFETY * scatter + last / GRID_GAIN
@@ -372,6 +385,13 @@ def _stability(step: Step, now: Evaluated, task: _Task) -> dict[str, float]:
     smooth = task.problem.alpha * found.trace
     jumps = abs(now.conjugates[STEP_CONJUGATES.index("Vh_k")] - smooth) * now.order[STEP_NAMES.index("V_k")]
     return {"within": within, "between": between, "jumps": float(jumps)}
+
+
+def _coarse(together: Evaluated | None) -> tuple[str, ...]:
+    """The warning of grids that do not resolve the noise."""
+    if together is None:
+        return ()
+    return ("one step: states differ by less than the grid resolves, so that y is not known, only that they part",)
 
 
 def _doubts(

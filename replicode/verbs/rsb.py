@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from replicode.theory.lengths import Lengths
     from replicode.theory.model import Model
 
-AT_HAND = 3  # coordinates that a quick solve may have
+AT_HAND, IN_REACH = 3, 5  # coordinates that a quick solve may have, and any solve
+NOT_BESIDE = "one step of breaking takes a minute here and was not solved beside replica symmetry: rsb 1 asks for it"
 Subject = tuple["ActivationLike", "str | Task", "Lengths", "Model | None"]
 
 
@@ -34,10 +35,13 @@ def beside_step(
 ) -> Solution:
     """The solution with one step of breaking, on fine grids where it is asked for.
 
-    Else it is left out where replica symmetry is stable, not converged, or the step would take long.
+    Else it is left out where replica symmetry is stable, not converged, or, with a word about it, the step takes long.
     """
-    if not asked_for and (solution.rs_stable or not solution.converged or not _quick(module, values)):
+    if not asked_for and (solution.rs_stable or not solution.converged):
         return solution
+    if not asked_for and (count := _coordinates(module, values)) > AT_HAND:
+        said = (NOT_BESIDE,) if count <= IN_REACH and of[3] is None else ()
+        return solution._replace(warnings=(*solution.warnings, *said))
     try:
         found = step(of, at, values, solution.order_parameters, quick=not asked_for, backend=backend)
     except BudgetSpent:
@@ -46,7 +50,17 @@ def beside_step(
         if asked_for:
             raise
         return solution
-    return solution._replace(rsb=found, warnings=(*solution.warnings, *found.pop("warnings")))
+    said = () if asked_for else (_beside(solution, found),)
+    return solution._replace(rsb=found, warnings=(*solution.warnings, *said, *found.pop("warnings")))
+
+
+def _beside(solution: Solution, found: Mapping[str, Any]) -> str:
+    """What was solved beside replica symmetry, in words."""
+    if not found["broken"]:
+        return "one step of breaking was solved beside replica symmetry and is the same (rsb)"
+    names = ("test_risk", "energy")
+    moves = ", ".join(f"{n} {found[n]:.4g} instead of {getattr(solution, n):.4g}" for n in names)
+    return f"one step of breaking was solved beside replica symmetry (rsb): {moves}"
 
 
 def step(
@@ -68,9 +82,11 @@ def step(
     return dict(found)
 
 
-def _quick(module: ModuleType, values: Mapping[str, float]) -> bool:
-    """Whether the envelope has so few coordinates, at every length, that its table is quick to make."""
+def _coordinates(module: ModuleType, values: Mapping[str, float]) -> float:
+    """How many coordinates the envelope has at the most of all lengths; no number where chi* is sampled."""
+    if module.LOCATION == "normalised":
+        return np.inf
     given = np.array([values[name] for name in module.PARAMETERS])
     free = [k.row_sum(given) in (None, 0.0) for k in module.KERNELS]
     counts = [2 * k.tokens - module.SHIFT_INVARIANT + more for k, more in zip(module.KERNELS, free, strict=True)]
-    return bool(module.LOCATION != "normalised" and max(counts) <= AT_HAND)
+    return float(max(counts))
