@@ -68,9 +68,10 @@ def step_module(
     tokens: Tokens,
     given: Mapping[str, float] | None = None,
     model: Model | None = None,
+    backend: str = "numpy",
 ) -> tuple[ModuleType, dict[str, float]]:
     """The generated module of one step of breaking, and the values of the activation's parameters."""
-    return module_for(act, task, tokens, given=given, model=model, level="1rsb")
+    return module_for(act, task, tokens, backend, given, model, "1rsb")
 
 
 def _key(act: ActivationLike | None, task: str | Task, tokens: Lengths, model: Model | None) -> Content:

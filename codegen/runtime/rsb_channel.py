@@ -1,4 +1,4 @@
-"""Channel averages at one step of breaking: those of F = -(1/y) log E exp(-y M) over the outer fields.
+"""Channel averages at one step of breaking by tables of M: those of F = -(1/y) log E exp(-y M) over the outer fields.
 
 F depends on the fields w0 as M does on w in the replica-symmetric theory, its gradient is -<G>, and the derived rates
 apply with q0 in place of q. The rest is averaged over the tilted noise too.
@@ -15,6 +15,7 @@ from replicode.codegen.runtime.kernel import Array, channel_rates
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.location import location_of
+from replicode.codegen.runtime.rsb_averages import Layout, TiltedAverages, TiltedResponse
 from replicode.codegen.runtime.rsb_grid import (
     LEAST_POSITIVE,
     Axis,
@@ -26,39 +27,6 @@ from replicode.codegen.runtime.rsb_grid import (
     smoothed,
 )
 from replicode.codegen.runtime.rsb_table import Coordinates, Frames, Table, coordinates, frames, responses, tabulated
-
-
-class TiltedAverages(NamedTuple):
-    """What the saddle-point equations need of the channel.
-
-    `rates` are those of dE[F]/d(m, q0, V0), the last being -E|<G>|^2/2; `squares` are E<|G|^2> of scores and values,
-    `envelope` is E[F], `tilted` E<M>, `train_loss` E<loss>; `lost` is the weight of what the grid does not hold.
-    """
-
-    rates: Array
-    squares: Array
-    envelope: float
-    tilted: float
-    train_loss: float
-    lost: float
-
-
-class TiltedResponse(NamedTuple):
-    """Averages of squared responses in kk, kv, vv: within a state, where the prox is smooth, and of <G> between them.
-
-    `trace` is that of -dG_k/dw_k on the smooth part, the derivative form of Vh_k / alpha.
-    """
-
-    within: Array
-    between: Array
-    trace: float
-
-
-class Layout(NamedTuple):
-    """The coordinates and the points of their axes, kept while the order parameters move."""
-
-    seen: Frames
-    axes: tuple[Axis, ...]
 
 
 class _Tables(NamedTuple):
@@ -74,70 +42,95 @@ class _Tables(NamedTuple):
     mass: float
 
 
-def layout_at(order: Array, noise: tuple[float, float], grid: Grid, setting: Setting) -> Layout:
-    """A layout for these order parameters, of which `order` has q0 in the place of q, and this noise."""
-    seen = frames(order, setting)
-    return Layout(seen, coordinates(order, seen, setting).axes(noise, grid))
+class GridLayout(NamedTuple):
+    """The coordinates and the points of their axes, kept while the order parameters move."""
+
+    seen: Frames
+    axes: tuple[Axis, ...]
+    setting: Setting
+
+    @property
+    def resolved(self) -> bool:
+        """Longer steps overestimate how far the tilt carries, the more the steeper M is."""
+        return all(a.resolved for a in self.axes if a.variance > 0.0)
+
+    @property
+    def text(self) -> str:
+        """The points of every axis."""
+        return f"envelopes on a grid of {' x '.join(str(len(a.points)) for a in self.axes)} points"
+
+    @property
+    def members(self) -> tuple[Layout, ...]:
+        """Nothing is drawn."""
+        return ()
+
+    def serves(self, order: Array, noise: tuple[float, float]) -> bool:
+        """A grid is laid anew for every change."""
+        return False
+
+    def tables(self, order: Array, noise: tuple[float, float], y: float) -> _Tables:
+        """Tabulate M, smooth it, and weigh the outer points."""
+        where = coordinates(order, self.seen, self.setting)
+        axes = tuple(a._replace(variance=float(v)) for a, v in zip(self.axes, where.variances(noise), strict=True))
+        table = tabulated(order, where, axes, self.setting)
+        points = outer_points(axes)
+        expected = where.expected(points)
+        weights = np.exp(where.log_density(points)) * cell(axes)
+        slopes: tuple[Array, ...] = ()
+        location = location_of(order, self.setting)
+        if location is not None:
+            here = location.at(expected.w_chi, np.empty((0, weights.size)))
+            weights, slopes = weights * here.value, (here.slopes,)
+        mass = float(weights.sum())
+        smooth = smoothed(table.envelope, table.slopes, y, axes)
+        return _Tables(where, axes, table, smooth, expected, weights / mass, slopes, mass)
+
+    def averages(self, order: Array, noise: tuple[float, float], y: float) -> TiltedAverages:
+        """All averages."""
+        s = self.tables(order, noise, y)
+        g_chi, g_z = _gains(s.where, np.stack([g.ravel() for g in s.smooth.gradient]))
+        rates = channel_rates(order, self.setting.nu, self.setting.noise, *s.expected, g_chi, g_z, *s.slopes)
+        spread = s.smooth.weights(s.weights.reshape(s.smooth.partition.shape))
+        total = [float((spread * a).sum()) for a in s.table[:4]]
+        empty = s.smooth.partition.ravel() <= LEAST_POSITIVE
+        return TiltedAverages(
+            rates=np.array([weighted_sum(np.broadcast_to(r, s.weights.shape), s.weights) for r in rates]),
+            squares=np.array(total[1:3]),
+            envelope=float(weighted_sum(s.smooth.value.ravel(), s.weights)),
+            tilted=total[0],
+            train_loss=total[3],
+            lost=abs(1.0 - s.mass) + abs(1.0 - float(spread.sum())) + float(s.weights[empty].sum()),
+        )
+
+    def response(self, order: Array, noise: tuple[float, float], y: float) -> TiltedResponse:
+        """Averages of squared responses for the stability against a further step."""
+        s = self.tables(order, noise, y)
+        spread = s.smooth.weights(s.weights.reshape(s.smooth.partition.shape)).ravel()
+        inside = weighted_sum(responses(order, s.where, s.axes, s.table, self.setting), spread)
+        bends = second_slopes(s.smooth, y, s.axes)
+        frame = _field_frame(s.where)
+        hessian = np.einsum("ai,ij...,bj->ab...", frame, bends.reshape(*bends.shape[:2], -1), frame)
+        tokens = self.setting.tokens
+        blocks = hessian[:tokens, :tokens], hessian[:tokens, tokens:], hessian[tokens:, tokens:]
+        squares = [float(weighted_sum((b * b).sum(axis=(0, 1)), s.weights)) for b in blocks]
+        return TiltedResponse(inside[:3], np.array(squares), float(inside[3]))
 
 
-def _tables(order: Array, noise: tuple[float, float], y: float, layout: Layout, setting: Setting) -> _Tables:
-    """Tabulate M, smooth it, and weigh the outer points."""
-    where = coordinates(order, layout.seen, setting)
-    axes = tuple(a._replace(variance=float(v)) for a, v in zip(layout.axes, where.variances(noise), strict=True))
-    table = tabulated(order, where, axes, setting)
-    points = outer_points(axes)
-    expected = where.expected(points)
-    weights = np.exp(where.log_density(points)) * cell(axes)
-    slopes: tuple[Array, ...] = ()
-    location = location_of(order, setting)
-    if location is not None:
-        here = location.at(expected.w_chi, np.empty((0, weights.size)))
-        weights, slopes = weights * here.value, (here.slopes,)
-    mass = float(weights.sum())
-    smooth = smoothed(table.envelope, table.slopes, y, axes)
-    return _Tables(where, axes, table, smooth, expected, weights / mass, slopes, mass)
+class Tables(NamedTuple):
+    """The rule of tables on grids."""
 
+    grid: Grid
 
-def tilted_averages(
-    order: Array, noise: tuple[float, float], y: float, layout: Layout, setting: Setting
-) -> TiltedAverages:
-    """All averages of one length."""
-    s = _tables(order, noise, y, layout, setting)
-    g_chi, g_z = _gains(s.where, np.stack([g.ravel() for g in s.smooth.gradient]))
-    rates = channel_rates(order, setting.nu, setting.noise, *s.expected, g_chi, g_z, *s.slopes)
-    spread = s.smooth.weights(s.weights.reshape(s.smooth.partition.shape))
-    total = [float((spread * a).sum()) for a in s.table[:4]]
-    empty = s.smooth.partition.ravel() <= LEAST_POSITIVE
-    return TiltedAverages(
-        rates=np.array([weighted_sum(np.broadcast_to(r, s.weights.shape), s.weights) for r in rates]),
-        squares=np.array(total[1:3]),
-        envelope=float(weighted_sum(s.smooth.value.ravel(), s.weights)),
-        tilted=total[0],
-        train_loss=total[3],
-        lost=abs(1.0 - s.mass) + abs(1.0 - float(spread.sum())) + float(s.weights[empty].sum()),
-    )
+    def laid(self, order: Array, noise: tuple[float, float], setting: Setting) -> GridLayout:
+        """A layout for these order parameters, of which `order` has q0 in the place of q, and this noise."""
+        seen = frames(order, setting)
+        return GridLayout(seen, coordinates(order, seen, setting).axes(noise, self.grid), setting)
 
 
 def _gains(where: Coordinates, gradient: Array) -> tuple[Array, Array]:
     """<G> of scores and of values from the gradient of F in the coordinates."""
     split = where.split
     return -product(where.score_frame, gradient[:split]), -product(where.value_frame[:-1], gradient[split:])
-
-
-def tilted_response(
-    order: Array, noise: tuple[float, float], y: float, layout: Layout, setting: Setting
-) -> TiltedResponse:
-    """Averages of squared responses for the stability against a further step."""
-    s = _tables(order, noise, y, layout, setting)
-    spread = s.smooth.weights(s.weights.reshape(s.smooth.partition.shape)).ravel()
-    inside = weighted_sum(responses(order, s.where, s.axes, s.table, setting), spread)
-    bends = second_slopes(s.smooth, y, s.axes)
-    frame = _field_frame(s.where)
-    hessian = np.einsum("ai,ij...,bj->ab...", frame, bends.reshape(*bends.shape[:2], -1), frame)
-    tokens = setting.tokens
-    blocks = hessian[:tokens, :tokens], hessian[:tokens, tokens:], hessian[tokens:, tokens:]
-    squares = [float(weighted_sum((b * b).sum(axis=(0, 1)), s.weights)) for b in blocks]
-    return TiltedResponse(inside[:3], np.array(squares), float(inside[3]))
 
 
 def _field_frame(where: Coordinates) -> Array:

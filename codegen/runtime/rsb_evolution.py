@@ -1,6 +1,6 @@
 """The saddle-point equations of one step as a map, and its fixed points at a given y and at equilibrium.
 
-A `Step` averages on the layouts of one grid, which stay where they are while it is iterated: on a fixed grid the map is
+A `Step` averages on the layouts of one rule, which stay where they are while it is iterated: on fixed nodes the map is
 smooth, so that Newton's method applies. The unknowns are m, log(q0 - m^2), log(q1 - q0) and log V of every block.
 """
 
@@ -14,15 +14,7 @@ import numpy as np
 from replicode.codegen.runtime.kernel import ORDER_NAMES, Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.newton import forward_slopes
-from replicode.codegen.runtime.rsb_channel import (
-    Layout,
-    TiltedAverages,
-    TiltedResponse,
-    layout_at,
-    tilted_averages,
-    tilted_response,
-)
-from replicode.codegen.runtime.rsb_grid import Grid
+from replicode.codegen.runtime.rsb_averages import Layout, Rule, TiltedAverages, TiltedResponse
 from replicode.codegen.runtime.rsb_kernel import (
     STEP_NAMES,
     step_conjugates,
@@ -116,22 +108,30 @@ def from_free(free: Array) -> Array:
 class Step:
     """The map at one problem, on layouts for the order parameters that it was last adapted to."""
 
-    def __init__(self, problem: Penalised, settings: Sequence[Setting], grid: Grid) -> None:
-        self.problem, self.settings, self.grid = problem, settings, grid
+    def __init__(self, problem: Penalised, settings: Sequence[Setting], rule: Rule) -> None:
+        self.problem, self.settings, self.rule = problem, settings, rule
         self.layouts: list[Layout] = []
-        self.evaluations = 0
 
     def adapt(self, order: Array) -> Step:
-        """Lay the grids anew."""
+        """Lay the nodes anew where those that are there do not serve."""
         outer, noise = outer_order(order), noise_of(order)
-        self.layouts = [layout_at(outer, noise, self.grid, s) for s in self.settings]
+        if not self.layouts or not all(layout.serves(outer, noise) for layout in self.layouts):
+            self.layouts = [self.rule.laid(outer, noise, s) for s in self.settings]
         return self
+
+    def members(self) -> list[Step]:
+        """The same on each of the independently drawn sets of nodes that the layouts are made of, if any."""
+        found = []
+        for layouts in zip(*(layout.members for layout in self.layouts), strict=True):
+            step = Step(self.problem, self.settings, self.rule)
+            step.layouts = list(layouts)
+            found.append(step)
+        return found
 
     def at(self, order: Array, y: float) -> Evaluated:
         """One evaluation of everything."""
-        self.evaluations += 1
         outer, noise = outer_order(order), noise_of(order)
-        found = [tilted_averages(outer, noise, y, la, s) for la, s in zip(self.layouts, self.settings, strict=True)]
+        found = [layout.averages(outer, noise, y) for layout in self.layouts]
         averages = _mixed(found, self.settings)
         alpha, lambda_k, lambda_v = self.problem
         conjugates = step_conjugates(y, alpha, averages.rates, averages.squares)
@@ -149,8 +149,7 @@ class Step:
     def response(self, order: Array, y: float) -> TiltedResponse:
         """Squared responses, averaged over the lengths."""
         outer, noise = outer_order(order), noise_of(order)
-        pairs = zip(self.layouts, self.settings, strict=True)
-        found = [tilted_response(outer, noise, y, layout, s) for layout, s in pairs]
+        found = [layout.response(outer, noise, y) for layout in self.layouts]
         shares = np.array([s.kernel.share for s in self.settings])
         parts = [np.tensordot(shares, [getattr(r, f) for r in found], 1) for f in TiltedResponse._fields]
         return TiltedResponse(parts[0], parts[1], float(parts[2]))
@@ -192,7 +191,10 @@ def settled(step: Step, order: Array, y: float, tol: float = ROUGHLY) -> Evaluat
 
 
 class Chord:
-    """Newton's method with a Jacobian that is kept; with `equilibrium` y is an unknown and the complexity vanishes."""
+    """Newton's method with a Jacobian that is kept, and corrected where it leads nowhere.
+
+    With `equilibrium` y is an unknown and the complexity vanishes.
+    """
 
     def __init__(self, step: Step, now: Evaluated, equilibrium: bool) -> None:
         self.equilibrium = equilibrium
@@ -230,13 +232,21 @@ class Chord:
             move = -np.linalg.lstsq(self.jacobian, self.residual(now), rcond=1e-10)[0]
             move *= min(1.0, LARGEST_CHORD / max(float(np.abs(move).max()), 1e-300))
             there, found = self._shortened(step, now, move, size)
-            if not found < size:
-                break
-            slow = found > SLOW_FALL * size and found < ENOUGH
-            now, size = there, found
+            slow = not found <= SLOW_FALL * size
             if slow:
-                break
+                self._learn(now, there)
+            if slow and min(found, size) < ENOUGH:
+                return (there, found) if found < size else (now, size)
+            if found < size:
+                now, size = there, found
         return now, size
+
+    def _learn(self, now: Evaluated, there: Evaluated) -> None:
+        """Correct the Jacobian along a move by what the move did (Broyden)."""
+        moved = self.unknowns(there) - self.unknowns(now)
+        missed = self.residual(there) - self.residual(now) - self.jacobian @ moved
+        if np.isfinite(missed).all() and moved @ moved > 0.0:
+            self.jacobian = self.jacobian + np.outer(missed, moved) / (moved @ moved)
 
     def _shortened(self, step: Step, now: Evaluated, move: Array, size: float) -> tuple[Evaluated, float]:
         """After the move, or a part of it that makes the residual fall."""

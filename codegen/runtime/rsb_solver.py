@@ -21,6 +21,8 @@ from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.location import location_dimensions
 from replicode.codegen.runtime.newton import spectral_radius
 from replicode.codegen.runtime.population import _population_risk, informed_overlaps, settings_of
+from replicode.codegen.runtime.rsb_averages import Rule
+from replicode.codegen.runtime.rsb_channel import Tables
 from replicode.codegen.runtime.rsb_evolution import (
     SPLITS,
     Chord,
@@ -35,14 +37,18 @@ from replicode.codegen.runtime.rsb_evolution import (
 )
 from replicode.codegen.runtime.rsb_grid import Grid
 from replicode.codegen.runtime.rsb_kernel import STEP_CONJUGATES, STEP_NAMES, step_stability
+from replicode.codegen.runtime.rsb_nested import Nested
 
-LEVELS = (Grid(4.8, 1.2, 48, 6e4), Grid(5.3, 1.7, 88, 2e5), Grid(5.6, 2.3, 140, 6e5))
-QUICK_LEVELS = (Grid(4.6, 1.0, 36, 2.5e4), Grid(4.8, 1.2, 48, 5e4), Grid(5.0, 1.4, 60, 1e5))
-FINER_LEVELS = (Grid(4.8, 1.2, 140, 3e5), Grid(5.3, 1.7, 190, 5.5e5), Grid(5.6, 2.2, 240, 9e5))
-FOUR_LEVELS = (Grid(4.0, 1.0, 48, 2e4), Grid(4.3, 1.0, 48, 5e4), Grid(4.5, 1.2, 48, 1.2e5))
+LEVELS = tuple(Tables(Grid(*g)) for g in ((4.8, 1.2, 48, 6e4), (5.3, 1.7, 88, 2e5), (5.6, 2.3, 140, 6e5)))
+QUICK_LEVELS = tuple(Tables(Grid(*g)) for g in ((4.6, 1.0, 36, 2.5e4), (4.8, 1.2, 48, 5e4), (5.0, 1.4, 60, 1e5)))
+FINER_LEVELS = tuple(Tables(Grid(*g)) for g in ((4.8, 1.2, 140, 3e5), (5.3, 1.7, 190, 5.5e5), (5.6, 2.2, 240, 9e5)))
+NESTED_LEVELS = Nested(400, 2, 2, 1), Nested(1000, 2, 2, 4), Nested(2500, 2, 3, 4)
+QUICK_NESTED_LEVELS = Nested(200, 2, 2, 1), Nested(500, 2, 2, 3), Nested(1000, 2, 2, 4)
 GRID_SAFETY, GRID_GAIN = 2.0, 3.0  # two grids may agree by chance: a step gains no more than this factor
+UNRESOLVED_SAFETY = 8.0  # steps that are too long for the noise shrink by a fifth, and the error in proportion
+DRAWN_SAFETY = 4.0  # standard errors, of a few sets
 RESIDUAL_GAIN = 10.0  # a residual may move the solution by some times as much
-MOST_COORDINATES = 4
+TABULATED, MOST_COORDINATES = 3, 5
 OPENED = 0.3  # share of q that a start has as q1 - q0
 SEARCHED = (1.0, 0.4)
 STEPS_IN_Y, GROWTH = 24, 1.35
@@ -84,14 +90,19 @@ class Solution(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """A problem with its settings and its grids."""
+    """A problem with its settings and the rules of all levels."""
 
     problem: Penalised
     settings: tuple[Setting, ...]
-    levels: tuple[Grid, ...] = LEVELS
+    levels: tuple[Rule, ...] = LEVELS
+
+    @property
+    def nested(self) -> bool:
+        """Whether M has too many coordinates for a table."""
+        return isinstance(self.levels[0], Nested)
 
     def step(self, level: int) -> Step:
-        """The map on the grid of a level."""
+        """The map by the rule of a level."""
         return Step(self.problem, self.settings, self.levels[level])
 
 
@@ -112,10 +123,11 @@ def solve(
 
     `start` has the order parameters of replica symmetry, or those of the step at a neighbouring point, to follow states
     along a parameter; without it the start is that of `init`, informed or random. `tol` is the error of test_risk that
-    needs no warning; `quick` takes coarser grids, and a few seconds.
+    needs no warning; `quick` takes coarser rules, and a few seconds.
     """
     task = _task(alpha, nu, noise, lambda_k, lambda_v, parameters)
-    task = task._replace(levels=QUICK_LEVELS) if quick and task.levels is LEVELS else task
+    if quick:
+        task = task._replace(levels=QUICK_NESTED_LEVELS if task.nested else QUICK_LEVELS)
     if init not in ("informed", "random"):
         raise ArgumentError("init", init, "'informed' or 'random'")
     if tol is not None:
@@ -128,7 +140,8 @@ def solve(
             task = task._replace(levels=FINER_LEVELS)
             found, broken = _found(begin, task)
             levels = _refined(found, broken, task)
-        return _solution(levels, broken, task, tol)
+        together = _merged(task.step(1), begin, found.y) if broken and not _fine(levels) else None
+        return _solution(levels, together, broken, task, tol)
 
 
 def _resolved(levels: _Levels) -> bool:
@@ -136,8 +149,12 @@ def _resolved(levels: _Levels) -> bool:
 
     Longer steps overestimate how far the tilt carries, the more the steeper M is: equilibrium may then not be found.
     """
-    axes = [a for layout in levels.step.layouts for a in layout.axes if a.variance > 0.0]
-    return levels.residual < CONVERGED and all(a.resolved for a in axes)
+    return levels.residual < CONVERGED and _fine(levels)
+
+
+def _fine(levels: _Levels) -> bool:
+    """Whether the steps are short beside the noise of the states."""
+    return all(layout.resolved for layout in levels.step.layouts)
 
 
 def _task(
@@ -152,9 +169,10 @@ def _task(
         if count > MOST_COORDINATES:
             raise OutOfReach(
                 f"one step of replica symmetry breaking at {setting.tokens} tokens depends on {count} coordinates of "
-                f"this activation, and grids are at hand for {MOST_COORDINATES}"
+                f"this activation, and rules are at hand for {MOST_COORDINATES}"
             )
-    levels = LEVELS if max(sum(dimensions(s)) for s in settings) < MOST_COORDINATES else FOUR_LEVELS
+    nested = max(sum(dimensions(s)) for s in settings) > TABULATED
+    levels: tuple[Rule, ...] = NESTED_LEVELS if nested else LEVELS
     return _Task(Penalised(float(alpha), float(lambda_k), float(lambda_v)), settings, levels)
 
 
@@ -252,15 +270,16 @@ def _together(order: Array) -> Array:
 
 
 class _Levels(NamedTuple):
-    """The solutions on all grids, the last residual, and the map on the finest."""
+    """The solutions at all levels, the last residual, the map at the finest, and its solutions set by drawn set."""
 
     found: tuple[Evaluated, ...]
     residual: float
     step: Step
+    drawn: tuple[Evaluated, ...]
 
 
 def _refined(now: Evaluated, broken: bool, task: _Task) -> _Levels:
-    """The same solution on finer grids, by Newton's method with the Jacobian of the coarsest."""
+    """The same solution at finer levels, by Newton's method with the Jacobian of the coarsest."""
     step = task.step(0).adapt(now.order)
     chord = Chord(step, step.at(now.order, now.y), True) if broken else None
     found, size = [], np.inf
@@ -272,7 +291,11 @@ def _refined(now: Evaluated, broken: bool, task: _Task) -> _Levels:
         else:
             now, size, chord = _by_chord(chord, step, now)
         found.append(now)
-    return _Levels(tuple(found), size, step)
+    if chord is None:
+        drawn = [_merged(m, now.order, now.y) for m in step.members()]
+    else:
+        drawn = [chord.solve(m, m.at(now.order, now.y), SETTLED)[0] for m in step.members()]
+    return _Levels(tuple(found), size, step, tuple(drawn))
 
 
 def _by_chord(chord: Chord, step: Step, now: Evaluated) -> tuple[Evaluated, float, Chord]:
@@ -296,15 +319,13 @@ def _state_overlaps(order: Array) -> Array:
     return np.array([order[place] for m, _, q1, _ in SPLITS for place in (m, q1)])
 
 
-def _solution(levels: _Levels, broken: bool, task: _Task, tol: float | None) -> Solution:
-    """The Solution on the finest grid, with errors by what the grids before it change."""
+def _solution(levels: _Levels, together: Evaluated | None, broken: bool, task: _Task, tol: float | None) -> Solution:
+    """The Solution at the finest level, with its errors."""
     now = levels.found[-1]
-    rows = [_reported(e, task) for e in levels.found]
-    fall, last = np.abs(rows[-2] - rows[-3]) / GRID_GAIN, np.abs(rows[-1] - rows[-2])
-    rest = now.averages.lost + RESIDUAL_GAIN * levels.residual
-    bounds = GRID_SAFETY * np.maximum(fall, last) + rest * np.abs(rows[-1])
-    values, errors = (dict(zip(REPORTED_STEP, map(float, r), strict=True)) for r in (rows[-1], bounds))
-    converged = bool(levels.residual < CONVERGED and np.isfinite(rows[-1]).all())
+    reported = _reported(now, task)
+    bounds = _bounds(levels, together, task)
+    values, errors = (dict(zip(REPORTED_STEP, map(float, r), strict=True)) for r in (reported, bounds))
+    converged = bool(levels.residual < CONVERGED and np.isfinite(reported).all())
     if not broken:
         values["y"], errors["y"], values["complexity"] = np.nan, np.nan, 0.0
     stability = _stability(levels.step, now, task)
@@ -328,13 +349,32 @@ def _solution(levels: _Levels, broken: bool, task: _Task, tol: float | None) -> 
         error=errors["test_risk"],
         errors=errors,
         method=_method(levels.step),
-        warnings=tuple(_doubts(now, converged, stable, stability, errors["test_risk"], tol)),
+        warnings=(*_coarse(together), *_doubts(now, converged, stable, stability, errors["test_risk"], tol)),
     )
 
 
+def _bounds(levels: _Levels, together: Evaluated | None, task: _Task) -> Array:
+    """Errors by what the levels before the last change; where nodes are drawn, by the scatter of the sets too.
+
+    On grids too coarse for the noise of the states levels agree before they are right. How far they part is then known
+    in its order alone: the error is at least what parts them from one state, which `together` is.
+    """
+    now = levels.found[-1]
+    rows = [_reported(e, task) for e in levels.found]
+    fall, last = np.abs(rows[-2] - rows[-3]) / GRID_GAIN, np.abs(rows[-1] - rows[-2])
+    bounds = GRID_SAFETY * np.maximum(fall, last)
+    if together is not None:
+        apart = np.abs(rows[-1] - _reported(together, task))
+        apart[REPORTED_STEP.index("y")] = now.y
+        bounds = np.maximum(UNRESOLVED_SAFETY * np.maximum(fall, last), apart)
+    if levels.drawn:
+        scatter = np.std([_reported(e, task) for e in levels.drawn], axis=0, ddof=1) / np.sqrt(len(levels.drawn))
+        bounds = DRAWN_SAFETY * scatter + last / GRID_GAIN
+    return np.asarray(bounds + (now.averages.lost + RESIDUAL_GAIN * levels.residual) * np.abs(rows[-1]))
+
+
 def _method(step: Step) -> str:
-    sizes = [" x ".join(str(len(a.points)) for a in layout.axes) for layout in step.layouts]
-    return f"envelopes on a grid of {', '.join(sizes)} points, Gaussian convolutions"
+    return ", ".join(layout.text for layout in step.layouts)
 
 
 def _stability(step: Step, now: Evaluated, task: _Task) -> dict[str, float]:
@@ -345,6 +385,13 @@ def _stability(step: Step, now: Evaluated, task: _Task) -> dict[str, float]:
     smooth = task.problem.alpha * found.trace
     jumps = abs(now.conjugates[STEP_CONJUGATES.index("Vh_k")] - smooth) * now.order[STEP_NAMES.index("V_k")]
     return {"within": within, "between": between, "jumps": float(jumps)}
+
+
+def _coarse(together: Evaluated | None) -> tuple[str, ...]:
+    """The warning of grids that do not resolve the noise."""
+    if together is None:
+        return ()
+    return ("one step: states differ by less than the grid resolves, so that y is not known, only that they part",)
 
 
 def _doubts(

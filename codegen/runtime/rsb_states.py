@@ -14,6 +14,8 @@ import numpy as np
 from replicode.codegen.runtime.inputs import check_number, unknowns
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.population import _population_risk
+from replicode.codegen.runtime.rsb_averages import Rule
+from replicode.codegen.runtime.rsb_channel import Tables
 from replicode.codegen.runtime.rsb_evolution import Chord, Evaluated, Step, one_state, settled
 from replicode.codegen.runtime.rsb_grid import Grid
 from replicode.codegen.runtime.rsb_kernel import (
@@ -23,6 +25,7 @@ from replicode.codegen.runtime.rsb_kernel import (
     step_gradient,
     step_slope,
 )
+from replicode.codegen.runtime.rsb_nested import Nested
 from replicode.codegen.runtime.rsb_solver import SETTLED, _found, _state_overlaps, _Task, _task, begun
 
 FOLLOWED = 16
@@ -114,7 +117,7 @@ def _point(
     points: tuple[Mapping[str, float], Mapping[str, float]],
     y: float,
     physics: tuple[float, float, float, float, float],
-    grid: tuple[float, float, int, float],
+    grid: tuple[float, float, int, int | float] | None,
     parameters: Mapping[str, float],
 ) -> _Point:
     order, conjugates = unknowns(points[0], STEP_NAMES), unknowns(points[1], STEP_CONJUGATES)
@@ -126,12 +129,16 @@ def _point(
         check_number(f"q1_{b}", q1, f"a finite number of at least q0_{b} = {q0:.6g}", q1 >= q0)
         check_number(f"V_{b}", v, "a finite number above 0", v > 0)
     task = _task(*physics, parameters)
-    step = Step(task.problem, task.settings, Grid(*grid)).adapt(order)
+    step = Step(task.problem, task.settings, _rule(grid, task)).adapt(order)
     with np.errstate(all="ignore"):
         return _Point(step.at(order, y), conjugates, task)
 
 
-FINE = (5.6, 2.3, 140, 6e5)
+def _rule(grid: tuple[float, float, int, int | float] | None, task: _Task) -> Rule:
+    """The numbers of a `Grid`, or of a `Nested` rule where M has too many coordinates; those of `solve` where None."""
+    if grid is None:
+        return task.levels[-1]
+    return Nested(grid[0], int(grid[1]), grid[2], int(grid[3])) if task.nested else Tables(Grid(*grid))
 
 
 def free_energy(
@@ -144,7 +151,7 @@ def free_energy(
     lambda_k: float,
     lambda_v: float,
     *,
-    grid: tuple[float, float, int, float] = FINE,
+    grid: tuple[float, float, int, int | float] | None = None,
     **parameters: float,
 ) -> float:
     """The free energy of one step at any point, E[F] integrated numerically."""
@@ -164,7 +171,7 @@ def residual(
     lambda_k: float,
     lambda_v: float,
     *,
-    grid: tuple[float, float, int, float] = FINE,
+    grid: tuple[float, float, int, int | float] | None = None,
     **parameters: float,
 ) -> Array:
     """The gradient of the free energy in the order parameters (m, q0, q1, V by block), the conjugates, and y."""

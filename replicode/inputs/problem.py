@@ -45,7 +45,8 @@ class ModelTexts:
 class Problem:
     """A module with the values of all parameters; `act`, `task`, `law` and `model` say what it was made for.
 
-    `spectrum` is that of structured tokens, and `named` are loss and labels as they were asked for.
+    `spectrum` is that of structured tokens, `named` are loss and labels as they were asked for, and `backend` is what
+    computes the channel.
     """
 
     act: ActivationLike
@@ -56,6 +57,7 @@ class Problem:
     values: Mapping[str, float]
     spectrum: TokenSpectrum | None = None
     named: Mapping[str, str] = field(default_factory=dict)
+    backend: str = "numpy"
 
     @property
     def physics(self) -> dict[str, float]:
@@ -156,4 +158,5 @@ def problem(
     spectrum = token_spectrum(how.spectrum, how.teacher)
     model = structured(learned(model, how.loss, how.labels), spectrum)
     module, values = module_for(act, task, law, backend, given, model)
-    return Problem(act, task, law, model, module, {**at, **values}, spectrum, named(how.loss, how.labels))
+    texts_asked = named(how.loss, how.labels)
+    return Problem(act, task, law, model, module, {**at, **values}, spectrum, texts_asked, backend)

@@ -15,16 +15,20 @@ from replicode.theory.errors import Refusal
 if TYPE_CHECKING:
     from replicode.inputs.problem import Problem
 
-AT_HAND = 3  # coordinates that a quick solve may have
+AT_HAND, IN_REACH = 3, 5  # coordinates that a quick solve may have, and any solve
+NOT_BESIDE = "one step of breaking takes a minute here and was not solved beside replica symmetry: rsb 1 asks for it"
 
 
 def beside_step(solution: Solution, posed: Problem, asked_for: bool) -> Solution:
     """The solution with one step of breaking, on fine grids where it is asked for.
 
-    Else it is left out where replica symmetry is stable, not converged, or the step would take long.
+    Else it is left out where replica symmetry is stable, not converged, or, with a word about it, the step takes long.
     """
-    if not asked_for and (solution.rs_stable or not solution.converged or not _quick(posed)):
+    if not asked_for and (solution.rs_stable or not solution.converged):
         return solution
+    if not asked_for and (count := _coordinates(posed)) > AT_HAND:
+        said = (NOT_BESIDE,) if count <= IN_REACH and posed.model is None else ()
+        return solution._replace(warnings=(*solution.warnings, *said))
     try:
         found = step(posed, solution.order_parameters, quick=not asked_for)
     except BudgetSpent:
@@ -33,7 +37,17 @@ def beside_step(solution: Solution, posed: Problem, asked_for: bool) -> Solution
         if asked_for:
             raise
         return solution
-    return solution._replace(rsb=found, warnings=(*solution.warnings, *found.pop("warnings")))
+    said = () if asked_for else (_beside(solution, found),)
+    return solution._replace(rsb=found, warnings=(*solution.warnings, *said, *found.pop("warnings")))
+
+
+def _beside(solution: Solution, found: Mapping[str, Any]) -> str:
+    """What was solved beside replica symmetry, in words."""
+    if not found["broken"]:
+        return "one step of breaking was solved beside replica symmetry and is the same (rsb)"
+    names = ("test_risk", "energy")
+    moves = ", ".join(f"{n} {found[n]:.4g} instead of {getattr(solution, n):.4g}" for n in names)
+    return f"one step of breaking was solved beside replica symmetry (rsb): {moves}"
 
 
 def step(posed: Problem, start: Mapping[str, float], quick: bool) -> dict[str, Any]:
@@ -47,14 +61,16 @@ def step(posed: Problem, start: Mapping[str, float], quick: bool) -> dict[str, A
 
 def of_step(posed: Problem, name: str, start: Mapping[str, float], **options: Any) -> Any:
     """What a function of the module of one step returns, from the order parameters of replica symmetry."""
-    module, _ = step_module(posed.act, posed.task, posed.law, posed.own, posed.model)
+    module, _ = step_module(posed.act, posed.task, posed.law, posed.own, posed.model, posed.backend)
     begin = {name: float(value) for name, value in start.items()}
     return call(module, name, **posed.values, start=begin, **options)
 
 
-def _quick(posed: Problem) -> bool:
-    """Whether the envelope has so few coordinates, at every length, that its table is quick to make."""
+def _coordinates(posed: Problem) -> float:
+    """How many coordinates the envelope has at the most of all lengths; no number where chi* is sampled."""
     module, given = posed.module, np.array(list(posed.own.values()))
+    if module.LOCATION == "normalised":
+        return np.inf
     free = [k.row_sum(given) in (None, 0.0) for k in module.KERNELS]
     counts = [2 * k.tokens - module.SHIFT_INVARIANT + more for k, more in zip(module.KERNELS, free, strict=True)]
-    return bool(module.LOCATION != "normalised" and max(counts) <= AT_HAND)
+    return float(max(counts))

@@ -6,7 +6,9 @@ import pytest
 import sympy as sp
 from scipy import optimize
 
+from replicode.codegen.runtime.nodes import lattice
 from replicode.codegen.runtime.rsb_grid import Axis, cell, smoothed
+from replicode.codegen.runtime.rsb_nested import Cloud, Tilted, fifth_order, inner_nodes, whole_ball
 from replicode.derivations.present import as_json, as_latex, derivation
 from replicode.theory.derive.hierarchy import HierarchicalMatrix
 from replicode.theory.derive.replica import BETA, N_REPLICAS, ReplicaMatrix, per_replica
@@ -146,3 +148,36 @@ def test_the_block_size_goes_to_zero_with_the_temperature():
         zero_temperature(-BETA * A * sp.log(1 + BLOCK_SIZE * BETA) / BLOCK_SIZE / BETA)
         == A * sp.log(Y_PARISI + 1) / Y_PARISI
     )
+
+
+@pytest.mark.parametrize("dim", [2, 3, 4, 5])
+def test_points_on_spheres_are_exact_to_fifth_order(dim):
+    points, weights = fifth_order(dim)
+    at = np.random.default_rng(dim).standard_normal((dim, 4))
+    at /= np.linalg.norm(at, axis=0)
+    powers = [weights @ (points.T @ at) ** p for p in (0, 1, 2, 3, 4, 5)]
+    known = [1.0, 0.0, 1.0 / dim, 0.0, 3.0 / (dim * (dim + 2.0)), 0.0]
+    assert np.abs(np.array(powers) - np.array(known)[:, None]).max() < 1e-12
+    assert (weights > 0.0).all()
+
+
+def test_the_moments_of_a_ball_of_nodes_are_those_of_normals():
+    zeta, weights = lattice(5, 800.0, 3)
+    made_up = whole_ball(zeta, weights)
+    squares = (zeta * zeta).sum(axis=0)
+    assert abs(weights @ squares / 5.0 - 1.0) > 1e-2  # what is cut off matters
+    assert [made_up @ squares**k for k in range(4)] == pytest.approx([1.0, 5.0, 35.0, 315.0])
+
+
+def _tilted_envelopes(groups, outer):
+    """Mean F of M = 6 |xi_1| over all inner nodes, and over either half of them."""
+    inner = inner_nodes(3, outer, groups, 1, np.random.default_rng(groups))
+    envelope = 6.0 * np.abs(inner.xi[0])
+    tilt, none = inner.weights * np.exp(-envelope), np.zeros(outer)
+    return [Tilted.over(tilt, none, 1.0, part, inner.weights).envelope.mean() for part in inner.parts]
+
+
+def test_few_inner_nodes_without_bias_of_first_order():
+    many, few = _tilted_envelopes(64, 1000)[0], _tilted_envelopes(2, 20000)
+    assert few[0] - many > 3e-3
+    assert abs(Cloud._without_bias(few) - many) < 0.2 * (few[0] - many)
