@@ -56,6 +56,8 @@ LEVEL = Level(
             "folds",
             "gaps",
             "critical",
+            "signed",
+            "controls",
             "seeking",
             "contact",
             "searched",
