@@ -286,6 +286,7 @@ def _score_choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
         "followed_on": "prox_free_nodes" if smooth else "no_nodes",
         "derived_rates": "second_rates" if derivable(system) else "no_second_rates",
         "linearised": "derived_or_differenced" if derivable(system) else "differenced",
+        "controls_of": "controls_at" if derivable(system) else "no_controls",
         **averaging_choices(system.location, smooth),
         **({"risk_of_length": "manifold_risk"} if system.label.weighted else {}),
         **({"critical_next": "at_residuals", "AUDITED": "0"} if equations.by_residual(system) else {}),

@@ -7,6 +7,7 @@ the other does not. The displacements are those by which overlaps move the field
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -73,6 +74,14 @@ def controls_at(order: Array, setting: Setting, law: FieldFactor) -> Controls:
         normals.append(inverse)
         displacements.append(tuple(_displacement(moves[:, k], block, factor, inverse) for k in range(MOVING)))
     return Controls((normals[0], normals[1]), (displacements[0], displacements[1]))
+
+
+def no_controls(order: Array, setting: Setting, law: FieldFactor) -> Controls | None:
+    """Where no displacements are derived."""
+    return None
+
+
+controls_of: Callable[[Array, Setting, FieldFactor], Controls | None] = controls_at
 
 
 def _displacement(move: Array, block: slice, factor: Array, inverse: Array) -> Displacement:

@@ -34,7 +34,6 @@ STATIONARY = 1e-5
 SAME_POINT = 1e-5
 NEWTON_LIMIT = 14
 NEARLY_REAL = 1e-4
-COMPLETING = 2  # rounds
 BETWEEN = tuple(k / 10.0 for k in range(1, 10))
 
 
@@ -250,18 +249,24 @@ def _completed(land: Landscape, found: Critical) -> Critical:
     Passes all around enclose a maximum; else what is missing is as a rule between two of them.
     """
     found = found.packed()
-    for _ in range(COMPLETING):
+    for starts in (_amid, _halfway):
         lost = np.flatnonzero(found.degree != 1.0)
-        if not lost.size:
-            break
-        there, known = land.at(lost), found.at(lost).packed()
-        kinds = (known.there & (known.signs < 0.0), known.there & (known.signs > 0.0), known.there)
-        shares = [kind / np.maximum(kind.sum(axis=0), 1) for kind in kinds]
-        amid = [(share[:, None] * known.points).sum(axis=0) for share in shares]
-        halves = [0.5 * (known.points[i] + known.points[j]) for i, j in zip(*np.triu_indices(len(known.points), 1))]
-        again = np.stack([*known.points, *map(there.newton, amid + halves)])
-        found = found.with_points(lost, there.assessed(again).packed())
+        if lost.size:
+            there, known = land.at(lost), found.at(lost).packed()
+            again = np.stack([*known.points, *map(there.newton, starts(known))])
+            found = found.with_points(lost, there.assessed(again).packed())
     return found
+
+
+def _amid(known: Critical) -> list[Array]:
+    """The means of the points of either sign."""
+    kinds = (known.there & (known.signs < 0.0), known.there & (known.signs > 0.0))
+    return [(kind[:, None] * known.points).sum(axis=0) / np.maximum(kind.sum(axis=0), 1) for kind in kinds]
+
+
+def _halfway(known: Critical) -> list[Array]:
+    """The means of any two of the points."""
+    return [0.5 * (known.points[i] + known.points[j]) for i, j in zip(*np.triu_indices(len(known.points), 1))]
 
 
 def _scanned(land: Landscape, x: Array) -> Iterator[Array]:

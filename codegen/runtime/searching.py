@@ -45,9 +45,9 @@ from replicode.codegen.runtime.states import (
     _t_bound,
 )
 
-FIRST_LEVEL = 2
+FIRST_LEVEL = 3
 LOG2_SETS = (7, 14)  # nodes of each set, at first and at most
-LOG2_SEEN = 10
+LOG2_SEEN = 9
 LARGEST_SIGNED_LATTICE = 8_000_000
 NEWTON_MOVES = 8
 FIRST_RESIDUAL = 1e-5

@@ -7,9 +7,11 @@ one half of it is fitted, and the density of a node is the mean over all flips.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise, starmap
 from typing import NamedTuple
 
 import numpy as np
+
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.nodes import Flips, sobol
@@ -33,11 +35,11 @@ class Proposal(NamedTuple):
 
     def nodes(self, log2: int, seed: int) -> tuple[Array, Array]:
         """2^log2 nodes, and weights by which they stand for standard normals; each Gaussian has its part of the set."""
-        drawn, _ = sobol(self.means.shape[1], log2, seed)
-        which = np.searchsorted(np.cumsum(self.shares)[:-1], (np.arange(2**log2) + 0.5) / 2**log2)
-        zeta = self.means[which].T + np.einsum("nij,jn->in", self.factors[which], drawn)
-        taken = np.bincount(which, minlength=len(self.shares)) / 2**log2
-        return zeta, self._replace(shares=taken).weights(zeta)
+        zeta, _ = sobol(self.means.shape[1], log2, seed)
+        edges = np.round(2**log2 * np.r_[0.0, np.cumsum(self.shares)]).astype(int)
+        for part, mean, low in zip(starmap(slice, pairwise(edges)), self.means, self.factors, strict=True):
+            zeta[:, part] = mean[:, None] + product(low, zeta[:, part])
+        return zeta, self._replace(shares=np.diff(edges) / 2**log2).weights(zeta)
 
     def weights(self, zeta: Array) -> Array:
         """The standard normal density over that of the proposal, over the number of nodes."""
