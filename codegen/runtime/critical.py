@@ -270,11 +270,19 @@ def _halfway(known: Critical) -> list[Array]:
 
 
 def _scanned(land: Landscape, x: Array) -> Iterator[Array]:
-    """The lowest of the points that are seen along the token directions, near and far, on either side."""
+    """The lowest of the points seen along the directions of tokens, and of pairs, near and far, on either side."""
     reach = _reach(land, x)
-    for sign in (1.0, -1.0):
-        for part in (NEAR, FAR):
-            yield _scan(land.fields, land.responses, land.setting, sign * reach, part)
+    for directions in (None, _pair_directions(land.setting.tokens)):
+        for sign in (1.0, -1.0):
+            for part in (NEAR, FAR):
+                yield _scan(land.fields, land.responses, land.setting, sign * reach, part, directions)
+
+
+def _pair_directions(tokens: int) -> Array:
+    """From one token to another, for each pair."""
+    first, second = np.triu_indices(tokens, 1)
+    unit = np.eye(tokens)
+    return np.asarray((unit[first] - unit[second]) / np.sqrt(2.0))
 
 
 def _reach(land: Landscape, x: Array) -> Array:
