@@ -32,6 +32,7 @@ from replicode.codegen.runtime.prox import block_size, global_prox, prox
 
 NOT_STATIONARY = 1e-4
 PROX_WORK = 8.0
+FEWEST_SETS = 8
 
 
 class Averages(NamedTuple):
@@ -53,13 +54,14 @@ class Response(NamedTuple):
     """E sum of squares of dG_kk, dG_kv, dG_vv, and E of the trace of -dG_kk (the derivative form of Vh_k / alpha).
 
     Where nodes are random, `noise` is the standard error of the gap between the two forms of Vh_k / alpha, and
-    `scatter` that of the squares.
+    `scatter` that of the squares, by so many sets.
     """
 
     squares: Array
     trace: float
     noise: float = 0.0
     scatter: Array = np.zeros(3)
+    sets: int = FEWEST_SETS
 
 
 class SmoothBlock(NamedTuple):
@@ -318,6 +320,12 @@ class ProxChannel(NodeChannel, Ladder):
             yield SmoothBlock(here, chi[:, b], (-slope, gain * sigmas), self.weights[b])
 
 
+def mean_of(members: Sequence[Averages]) -> Averages:
+    """The mean of several averages."""
+    means = [np.mean([getattr(m, f) for m in members], axis=0) for f in Averages._fields]
+    return Averages(means[0], *(float(m) for m in means[1:]))
+
+
 class Ensemble(Channel):
     """Several independently shifted sets of nodes as one channel; `members` keeps the last averages of each."""
 
@@ -335,8 +343,7 @@ class Ensemble(Channel):
     def averages(self, order: Array, search: bool = False) -> Averages:
         """The mean over the members."""
         self.members = [c.averages(order, search) for c in self.channels]
-        means = [np.mean([getattr(m, f) for m in self.members], axis=0) for f in Averages._fields]
-        return Averages(means[0], *(float(m) for m in means[1:]))
+        return mean_of(self.members)
 
     def response(self, order: Array) -> Response:
         """The mean over the members; where the averages were not asked for they have no scatter."""
@@ -346,4 +353,4 @@ class Ensemble(Channel):
         noise = float(np.std(gaps, ddof=1)) / np.sqrt(len(gaps))
         squares, trace = [r.squares for r in found], np.mean([r.trace for r in found])
         scatter = np.std(squares, axis=0, ddof=1) / np.sqrt(len(found))
-        return Response(np.mean(squares, axis=0), float(trace), float(noise), scatter)
+        return Response(np.mean(squares, axis=0), float(trace), float(noise), scatter, len(found))

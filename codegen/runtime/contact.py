@@ -21,12 +21,12 @@ from replicode.codegen.runtime.proxfree import ProxFreeChannel, ScoreFrame, _nod
 from replicode.codegen.runtime.seeking import Proposal, proposal_for
 
 CONTACT_SETS = 24
-LOG2_CONTACT = 10
+LOG2_CONTACT = 12
 NEXT_TO_FOLD = 0.4  # of the determinant, over that of a loss that does not bend
 LOWER = 1e-9
 EVERYWHERE = 0.25  # the share of nodes that are not drawn to large responses
 LOOKED_AT_CONTACT = 20_000.0
-LOG2_LOOK_CONTACT = 12
+LOG2_LOOK_CONTACT = 14
 
 
 class Contact(NamedTuple):

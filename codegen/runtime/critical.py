@@ -59,6 +59,21 @@ class Critical(NamedTuple):
         lowest = np.argmin(np.where(self.there, self.values, np.inf), axis=0)
         return np.asarray(((np.arange(len(self.there))[:, None] == lowest) - self.there * self.signs) / negative)
 
+    def packed(self) -> Critical:
+        """In as few slots as there are points at any field."""
+        turn = np.argsort(~self.there, axis=0, kind="stable")[: max(int(self.there.sum(axis=0).max(initial=0)), 1)]
+        points = np.take_along_axis(self.points, turn[:, None], axis=0)
+        return Critical(points, *(np.take_along_axis(part, turn, axis=0) for part in self[1:]))
+
+    def with_points(self, which: Array, other: Critical) -> Critical:
+        """With others at some of the fields."""
+        extra = max(len(other.there) - len(self.there), 0)
+        found = Critical(*(np.concatenate([part, np.zeros_like(part[:1]).repeat(extra, axis=0)]) for part in self))
+        for mine, its in zip(found, other, strict=True):
+            mine[..., which] = 0
+            mine[: len(its), ..., which] = its
+        return found
+
     def minima(self) -> Array:
         """How many of them are no higher than others."""
         return np.asarray((self.there & (self.signs > 0.0)).sum(axis=0))
@@ -205,42 +220,69 @@ def _put(found: Critical, which: Array, other: Critical) -> None:
         mine[..., which[better]] = its[..., better]
 
 
-def widely(land: Landscape, x: Array, near: Critical) -> Critical:
-    """The critical points next to nodes, all minima that the search of `global_prox` knows, and passes to those."""
+def widely(land: Landscape, x: Array, near: Critical) -> tuple[Array, Critical]:
+    """At which nodes there is more than is next to them, or that is not complete, and all that is found at those.
+
+    Looked for are all minima that the search of `global_prox` knows, and passes to those.
+    """
     minima = [near.points[1], near.points[2], land.descend(land.fields.w_chi), *map(land.descend, _scanned(land, x))]
     known = land.assessed(np.stack([x, *minima]))
+    more = np.flatnonzero(known.there[len(near.there) :].any(axis=0) | (near.degree != 1.0))
+    return more, _completed(land.at(more), _with_passes(land.at(more), known.at(more)))
+
+
+def _with_passes(land: Landscape, known: Critical) -> Critical:
+    """With passes between any two of the minima, the slots behind the first."""
+    known = known.packed()
     slots = [*known.points]
-    for i in range(3, len(known.points)):
-        new = np.flatnonzero(known.there[i])
-        there = land.at(new)
-        for other in range(1, i):
-            pass_to = known.points[i].copy()
-            top = there.highest(known.points[i][:, new], known.points[other][:, new])
-            pass_to[:, new] = there.newton(top)
-            slots.append(pass_to)
-    return _with_top(land, land.assessed(np.stack(slots)))
+    for one, other in zip(*np.triu_indices(len(slots), 1)):
+        both = np.flatnonzero(known.there[one] & known.there[other] & (one > 0))
+        there, pass_to = land.at(both), known.points[other].copy()
+        pass_to[:, both] = there.newton(there.highest(known.points[one][:, both], known.points[other][:, both]))
+        slots.append(pass_to)
+    return land.assessed(np.stack(slots))
 
 
-def _with_top(land: Landscape, found: Critical) -> Critical:
-    """With a maximum that passes all around enclose, where these are too many."""
-    lost = np.flatnonzero(found.degree < 1.0)
-    if not lost.size:
-        return found
-    there, known = land.at(lost), found.at(lost)
-    tops = np.repeat(found.points[0][None], 2, axis=0)
-    for top, kind in zip(tops, (known.signs < 0.0, known.signs > 0.0), strict=True):
-        chosen = known.there & kind
-        share = chosen / np.maximum(chosen.sum(axis=0), 1)
-        top[:, lost] = there.newton((share[:, None] * known.points).sum(axis=0))
-    return land.assessed(np.concatenate([found.points, tops]))
+def _completed(land: Landscape, found: Critical) -> Critical:
+    """With what Newton's method finds from amid the known points, where some are missing.
+
+    Passes all around enclose a maximum; else what is missing is as a rule between two of them.
+    """
+    found = found.packed()
+    for starts in (_amid, _halfway):
+        lost = np.flatnonzero(found.degree != 1.0)
+        if lost.size:
+            there, known = land.at(lost), found.at(lost).packed()
+            again = np.stack([*known.points, *map(there.newton, starts(known))])
+            found = found.with_points(lost, there.assessed(again).packed())
+    return found
+
+
+def _amid(known: Critical) -> list[Array]:
+    """The means of the points of either sign."""
+    kinds = (known.there & (known.signs < 0.0), known.there & (known.signs > 0.0))
+    return [(kind[:, None] * known.points).sum(axis=0) / np.maximum(kind.sum(axis=0), 1) for kind in kinds]
+
+
+def _halfway(known: Critical) -> list[Array]:
+    """The means of any two of the points."""
+    return [0.5 * (known.points[i] + known.points[j]) for i, j in zip(*np.triu_indices(len(known.points), 1))]
 
 
 def _scanned(land: Landscape, x: Array) -> Iterator[Array]:
-    """The lowest of the points that are seen along the token directions, near and far, on either side."""
+    """The lowest of the points seen along the directions of tokens, and of pairs, near and far, on either side."""
     reach = _reach(land, x)
-    for sign in (1.0, -1.0):
-        for part in (NEAR, FAR):
-            yield _scan(land.fields, land.responses, land.setting, sign * reach, part)
+    for directions in (None, _pair_directions(land.setting.tokens)):
+        for sign in (1.0, -1.0):
+            for part in (NEAR, FAR):
+                yield _scan(land.fields, land.responses, land.setting, sign * reach, part, directions)
+
+
+def _pair_directions(tokens: int) -> Array:
+    """From one token to another, for each pair."""
+    first, second = np.triu_indices(tokens, 1)
+    unit = np.eye(tokens)
+    return np.asarray((unit[first] - unit[second]) / np.sqrt(2.0))
 
 
 def _reach(land: Landscape, x: Array) -> Array:

@@ -46,7 +46,8 @@ class Mixture(Channel):
         squares, trace = (np.tensordot(self.shares, [getattr(r, f) for r in found], 1) for f in ("squares", "trace"))
         noise, scatter = ([getattr(r, f) for r in found] for f in ("noise", "scatter"))
         total = np.hypot.reduce(self.shares[:, None] * scatter, axis=0)
-        return Response(squares, float(trace), float(np.hypot.reduce(self.shares * noise)), total)
+        sets = min(r.sets for r in found)
+        return Response(squares, float(trace), float(np.hypot.reduce(self.shares * noise)), total, sets)
 
     def smooth_nodes(self, order: Array) -> Sequence[SmoothNodes] | None:
         """Those of every length, where all have them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -51,16 +52,12 @@ def _lattice(dim: int, count: float, seed: int, flips: Flips) -> tuple[Array, Ar
 
 def ball_lattice(dim: int, spacing: float, radius: float, seed: int, flips: Flips = ()) -> tuple[Array, Array]:
     """The nodes of `lattice` for a spacing and a radius that are given."""
-    shift = np.random.default_rng(seed).random(dim)
-    shift[[axis for flip in flips for axis in flip]] = 0.0
-    halved = {flip[0] for flip in flips}
+    shift, halved = _shifted(dim, seed, flips)
     halves = [_shifted_grid(dim, spacing, radius, shift + offset, halved) for offset in (0.0, 0.5)]
     nodes = np.empty((dim, sum(half[0].size for half in halves)))
     for row, parts in zip(nodes, zip(*halves, strict=True), strict=True):
         np.concatenate(parts, out=row)
-    weights = np.exp(-0.5 * np.einsum("dn,dn->n", nodes, nodes))
-    for axis in sorted(halved):
-        weights[nodes[axis] > 0.0] *= 2.0
+    weights = _densities_at(nodes, halved)
     weights /= weights.sum()
     return nodes, weights
 
@@ -69,19 +66,65 @@ _small_lattice = lru_cache(maxsize=32)(_lattice)
 _large_lattice = lru_cache(maxsize=2)(_lattice)
 
 
+def reaching_lattice(
+    dim: int, count: float, radius: float, seed: int, flips: Flips = ()
+) -> Iterator[tuple[Array, Array]]:
+    """About `count` nodes of such a lattice within a given radius, in parts; weights are not normalised.
+
+    They are closer than those of `lattice`, which go as far out as integrands without a singularity are worth it.
+    """
+    log_volume = 0.5 * dim * np.log(np.pi) - special.gammaln(0.5 * dim + 1.0)
+    spacing = radius * float(np.exp((np.log(2.0 / count) + log_volume) / dim))
+    shift, halved = _shifted(dim, seed, flips)
+    share = 0.5 * (spacing / np.sqrt(2.0 * np.pi)) ** dim
+    for offset in (0.0, 0.5):
+        for first in _line(0, spacing, radius, shift + offset, halved):
+            grid = _grown([np.array([first])], spacing, radius, shift + offset, halved)
+            if grid[0].size:
+                nodes = np.stack(grid)
+                yield nodes, share * _densities_at(nodes, halved)
+
+
+def _shifted(dim: int, seed: int, flips: Flips) -> tuple[Array, set[int]]:
+    """A random shift along what has no flip, and the coordinates of which one half is enough."""
+    shift = np.random.default_rng(seed).random(dim)
+    shift[[axis for flip in flips for axis in flip]] = 0.0
+    return shift, {flip[0] for flip in flips}
+
+
+def _densities_at(nodes: Array, halved: set[int]) -> Array:
+    """The Gaussian density without its constant, of both halves where one stands for them."""
+    weights = np.exp(-0.5 * np.einsum("dn,dn->n", nodes, nodes))
+    for axis in sorted(halved):
+        weights[nodes[axis] > 0.0] *= 2.0
+    return np.asarray(weights)
+
+
 def _shifted_grid(dim: int, spacing: float, radius: float, shift: Array, halved: set[int]) -> list[Array]:
-    """The points of spacing * (Z^dim + shift) within the radius, one coordinate at a time, some not negative."""
-    rows: list[Array] = []
-    squares = np.zeros(1)
+    """The points of spacing * (Z^dim + shift) within the radius, some coordinates not negative."""
+    first = _line(0, spacing, radius, shift, halved)
+    return _grown([first[first * first <= radius * radius]], spacing, radius, shift, halved)
+
+
+def _line(axis: int, spacing: float, radius: float, shift: Array, halved: set[int]) -> Array:
     reach = int(np.ceil(radius / spacing)) + 1
-    for axis in range(dim):
-        line = spacing * (np.arange(-reach, reach + 1) + shift[axis] % 1.0)
-        if axis in halved:
-            line = line[line >= 0.0]
-        total = squares[:, None] + (line * line)[None, :]
-        kept, chosen = np.nonzero(total <= radius * radius)
-        rows = [*(row[kept] for row in rows), line[chosen]]
-        squares = total[kept, chosen]
+    line = spacing * (np.arange(-reach, reach + 1) + shift[axis] % 1.0)
+    return np.asarray(line[line >= 0.0] if axis in halved else line)
+
+
+def _grown(rows: list[Array], spacing: float, radius: float, shift: Array, halved: set[int]) -> list[Array]:
+    """The points that begin with some coordinates, one more coordinate at a time."""
+    squares = np.zeros(rows[0].size)
+    for row in rows:
+        squares += row * row
+    for axis in range(len(rows), len(shift)):
+        line = _line(axis, spacing, radius, shift, halved)
+        square = line * line
+        inside = squares[:, None] + square <= radius * radius  # a piece of the line, or nothing
+        counts, first = inside.sum(axis=1), inside.argmax(axis=1)
+        chosen = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - first, counts)
+        rows = [*(np.repeat(row, counts) for row in rows), line[chosen]]
+        squares = np.repeat(squares, counts) + square[chosen]
     return rows
 
 

@@ -160,17 +160,28 @@ def _left_for_better(chi: Array, at: Fields, V: tuple[float, float], setting: Se
     return left
 
 
-def _scan(at: Fields, V: tuple[float, float], setting: Setting, reach: Array, fractions: tuple[float, ...]) -> Array:
-    """The lowest of the points at these fractions of `reach` from w_chi along each token direction."""
-    tokens = setting.tokens
+def _token_directions(tokens: int) -> Array:
+    """One for each token, of length one, without what the prox does not see."""
     directions = np.eye(tokens)
     if SHIFT_INVARIANT and tokens > 1:
         directions = directions - 1.0 / tokens
         directions /= np.linalg.norm(directions, axis=1, keepdims=True)
         directions = directions[: 1 if tokens == 2 else tokens]
+    return directions
+
+
+def _scan(
+    at: Fields,
+    V: tuple[float, float],
+    setting: Setting,
+    reach: Array,
+    fractions: tuple[float, ...],
+    directions: Array | None = None,
+) -> Array:
+    """The lowest of the points at these fractions of `reach` from w_chi along some directions, or each token's."""
     lowest = np.full(at.y.shape, np.inf)
     found = at.w_chi.copy()
-    for direction in directions:
+    for direction in _token_directions(setting.tokens) if directions is None else directions:
         for fraction in fractions:
             trial = at.w_chi + fraction * reach * direction[:, None]
             value = objective(trial, at, V, setting)

@@ -249,9 +249,13 @@ class ProxFreeChannel(Ladder):
         if (compiled := self.setting.kernel.node_sums) is not None:
             return compiled(self, order, frame)
         total = np.zeros(MOMENTS + 4)
-        for b in _node_blocks(*self.zeta.shape):
-            total += self._points(order, frame, b).sums()
+        for at in self._all_points(order, frame):
+            total += at.sums()
         return total * self._volume()
+
+    def _all_points(self, order: Array, frame: ScoreFrame) -> Iterator[ProxFreePoints]:
+        for b in _node_blocks(*self.zeta.shape):
+            yield self._points(order, frame, b)
 
     @staticmethod
     def at_level(level: int, setting: Setting) -> ProxFreeChannel:
@@ -292,8 +296,7 @@ class ProxFreeChannel(Ladder):
         """Second derivatives of M, integrated in prox coordinates where they are bounded."""
         frame = self._frame(order)
         total = np.zeros(4)
-        for b in _node_blocks(*self.zeta.shape):
-            at = self._points(order, frame, b)
+        for at in self._all_points(order, frame):
             here = Fields(frame.law.score_mean[:, None] + at.deviation, at.w_z, at.y)
             part = _response_integrands(order, self.setting, here, at.chi)
             total += weighted_sum(part, np.where(at.lowest > 0.0, at.weights, 0.0))
@@ -306,8 +309,7 @@ class ProxFreeChannel(Ladder):
         return [SmoothNodes(self.setting, frame.law, self._smooth_blocks(order, frame), self._volume())]
 
     def _smooth_blocks(self, order: Array, frame: ScoreFrame) -> Iterator[SmoothBlock]:
-        for b in _node_blocks(*self.zeta.shape):
-            at = self._points(order, frame, b)
+        for at in self._all_points(order, frame):
             here = Fields(frame.law.score_mean[:, None] + at.deviation, at.w_z, at.y)
             g_chi, g_z = (np.asarray(g) for g in at.local.gains())
             yield SmoothBlock(here, at.chi, (g_chi, g_z), at.weights)

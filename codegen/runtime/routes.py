@@ -81,14 +81,13 @@ def searched_folds_state(start: Array, request: _Request) -> _State:
     """Prox-free while no fold matters; else with what the folds change, searched for; the prox where that fails."""
     if request.dimensions > LATTICE_DIMENSIONS:
         return _ensemble(start, request)
-    ladder = mixed_ladder(request.settings, _smooth)
-    smooth = _levels(ladder, start, request)
+    smooth = _levels(mixed_ladder(request.settings, _smooth), start, request)
     if not any(dimensions(s)[0] for s in request.settings) or _folds_do_not_matter(smooth, request):
         return smooth
     begun = smooth.last.order
     if not smooth.converged or smooth.last.averages.folded_mass > LARGEST_SIGNED:
         begun = _rough(start, request).last.order
-    found = searched_state(begun, mixed_ladder(request.settings, _smooth), request)
+    found = searched_state(begun, request)
     known = [s for s in (found, smooth) if s.converged]
     if not known or min(s.error for s in known) > max(request.tol, POORLY_SEARCHED):
         known += [s for s in (_jumping(smooth, start, request),) if s.converged]

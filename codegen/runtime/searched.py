@@ -17,9 +17,10 @@ import numpy as np
 
 from replicode.codegen.runtime.channel import Averages, Channel, Response, _response_integrands, node_dimensions
 from replicode.codegen.runtime.contact import contact_squares
+from replicode.codegen.runtime.controls import controlled, controls_of
 from replicode.codegen.runtime.critical import Critical, Landscape, critical_next, widely
-from replicode.codegen.runtime.fields import Fields
-from replicode.codegen.runtime.kernel import MOMENTS, V_V, VH_K, Array, channel_moments, conjugates_from_rates
+from replicode.codegen.runtime.fields import FieldFactor, Fields
+from replicode.codegen.runtime.kernel import MOMENTS, V_K, V_V, VH_K, Array, channel_moments, conjugates_from_rates
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import weighted_sum
 from replicode.codegen.runtime.nodes import lattice
@@ -33,11 +34,12 @@ from replicode.codegen.runtime.proxfree import (
     symmetries,
 )
 from replicode.codegen.runtime.seeking import Proposal, proposal_for
+from replicode.codegen.runtime.signed import SignedChannel
 
 SETS = 24
-AUDITED: int = 8  # of so many nodes one is searched widely; none where all critical points are known
+AUDITED: int = 2  # of so many nodes one is searched widely; none where all critical points are known
 LOOKED_AT = 60_000.0  # nodes all over, to see where folds are
-LOG2_LOOK = 13
+LOG2_LOOK = 15
 SEARCH_WORK = 40.0
 FARTHEST = 4.0  # a point beside, that draws more nodes
 SUMS = MOMENTS + 2
@@ -75,11 +77,11 @@ class SearchedChannel(Channel):
 
     name = "prox-free, folds searched"
 
-    def __init__(self, smooth: ProxFreeChannel, log2: int, law: Proposal | None = None) -> None:
+    def __init__(self, smooth: SignedChannel, log2: int, law: Proposal | None = None) -> None:
         self.smooth, self.setting, self.log2, self.law = smooth, smooth.setting, log2, law
         self.nodes: tuple[Array, Array] | None = None
         self.known: tuple[Array, Array] | None = None
-        self.widely: Array = np.zeros((SETS, SUMS))
+        self.widely: Array = np.zeros((SETS, 1))
         self.doubt = 0.0
         self.members: list[Averages] = []
 
@@ -98,29 +100,41 @@ class SearchedChannel(Channel):
 
     def changes(self, order: Array, frame: ScoreFrame, search: bool = False) -> Array:
         """What the folds change in the sums, set by set."""
-        if self.nodes is None:
-            self.law = self.law or _where_folds_are(order, frame, self.smooth)
-            self.nodes = _placed(self.law, self.log2) if self.law else (np.empty((0, 0)), np.empty(0))
-        if not self.nodes[1].size:
+        if not self._foldable(order, frame):
             self.doubt = np.inf
             return np.zeros((SETS, SUMS))
-        folded = folded_nodes(order, frame, self.smooth, self.nodes)
-        land = landscape(order, frame, folded, self.setting)
+        folded, land = self._folded(order, frame)
+        summed = _sums(land, folded, frame.law)
         if search or self.known is None or not self.known[0].size:
             near, wide = self._searched(land, folded)
-            self.widely = np.sum([self._by_set(folded, share, _sums(land, folded)) for share in wide], axis=0)
+            self.widely = np.sum([self._by_set(folded, share, summed) for share in wide], axis=0)
         else:
             near = self._followed(land, folded)
         self.known = folded.place, near.found.points
-        return self._by_set(folded, near, _sums(land, folded)) + self.widely
+        found = self._by_set(folded, near, summed) + self.widely
+        return controlled(found[:, :SUMS], found[:, SUMS:])
+
+    def _foldable(self, order: Array, frame: ScoreFrame) -> bool:
+        """Whether there are nodes, which are placed here where they were not."""
+        if self.nodes is None:
+            self.law = self.law or _where_folds_are(order, frame, self.smooth)
+            self.nodes = _placed(self.law, self.log2) if self.law else (np.empty((0, 0)), np.empty(0))
+        return self.nodes[1].size > 0
+
+    def _folded(self, order: Array, frame: ScoreFrame) -> tuple[FoldedNodes, Landscape]:
+        """The folded nodes, and the objective there."""
+        assert self.nodes is not None
+        folded = folded_nodes(order, frame, self.smooth, self.nodes)
+        return folded, landscape(order, frame, folded, self.setting)
 
     def _searched(self, land: Landscape, folded: FoldedNodes) -> tuple[Share, tuple[Share, Share]]:
         """What is next to all nodes, and what wide searches at some, and at all that are not whole, make of it."""
         found = critical_next(land, folded.chi)
         near = _next_to_all(found)
         whole = near.times == 1.0
-        chosen = np.flatnonzero(~whole | (AUDITED > 0) & (folded.place % max(AUDITED, 1) == 0))
-        wide = widely(land.at(chosen), folded.chi[:, chosen], found.at(chosen))
+        looked = np.flatnonzero(~whole | (AUDITED > 0) & (folded.place % max(AUDITED, 1) == 0))
+        more, wide = widely(land.at(looked), folded.chi[:, looked], found.at(looked))
+        chosen = looked[more]
         complete, audited = wide.degree == 1.0, whole[chosen]
         times = np.where(audited, float(AUDITED), 1.0)
         self.doubt = float((folded.masses[chosen] * times)[~complete].sum())
@@ -168,20 +182,21 @@ class SearchedChannel(Channel):
         Both forms of Vh_k agree in the signed averages, so that their gap is in what the folds change.
         """
         frame = frame_at(order, self.setting)
-        signed, changes = averages_of(self.smooth._total(order, frame), order, self.setting), self.changes(order, frame)
-        assert self.nodes is not None
-        if not self.nodes[1].size:
+        if not self._foldable(order, frame):
             return self.smooth.response(order)
-        folded = folded_nodes(order, frame, self.smooth, self.nodes)
-        near, wide = self._searched(landscape(order, frame, folded, self.setting), folded)
-        summed = _traces(order, frame, folded, self.setting)
-        traces = np.sum([self._by_set(folded, share, summed) for share in (near, *wide)], axis=0)
-        rates = np.stack([averages_of(np.r_[c, 0.0, 0.0], order, self.setting).rates for c in changes])
-        steins = np.stack([conjugates_from_rates(r, 1.0)[VH_K] for r in rates])
+        signed = averages_of(self.smooth._total(order, frame), order, self.setting)
+        folded, land = self._folded(order, frame)
+        near, wide = self._searched(land, folded)
+        changes, traces = (
+            np.sum([self._by_set(folded, share, summed) for share in (near, *wide)], axis=0)
+            for summed in (_sums(land, folded, frame.law), _traces(order, frame, folded, self.setting))
+        )
+        rates = (averages_of(np.r_[c[:SUMS], 0.0, 0.0], order, self.setting).rates for c in changes)
+        gaps = np.array([conjugates_from_rates(r, 1.0)[VH_K] for r in rates]) - traces[:, 0]
         squares = contact_squares(order, frame, self.smooth)
         trace = conjugates_from_rates(signed.rates, 1.0)[VH_K] + traces.mean()
         return Response(
-            squares.mean(axis=0), float(trace), float(_error_of_mean(steins - traces[:, 0])), _error_of_mean(squares)
+            squares.mean(axis=0), float(trace), float(_error_of_mean(gaps)), _error_of_mean(squares), len(squares)
         )
 
 
@@ -247,17 +262,24 @@ def folded_nodes(order: Array, frame: ScoreFrame, smooth: ProxFreeChannel, nodes
     return FoldedNodes(place, chi, deviation, w_z, y, masses, tuple(slopes))
 
 
-def _sums(land: Landscape, folded: FoldedNodes) -> Summed:
-    """Weighted sums of the moments, M's loss and the residual's at prox points of some nodes."""
-    setting = land.setting
+def _sums(land: Landscape, folded: FoldedNodes, law: FieldFactor) -> Summed:
+    """Weighted sums of the moments, M's loss and the residual's at prox points of some nodes, and of controls."""
+    setting, v_k = land.setting, float(land.order[V_K])
+    controls = None if folded.slopes else controls_of(land.order, setting, law)  # of Gaussian fields
 
     def sums(node: Array, chi: Array, weights: Array) -> Array:
-        w_z, y = folded.w_z[:, node], folded.y[node]
+        deviation, w_z, y = folded.deviation[:, node], folded.w_z[:, node], folded.y[node]
         local = Expansion(*setting.kernel.expansion(chi, w_z, y, land.order[V_V], setting.params))
         slopes = (s[:, node] for s in folded.slopes)
-        moments = channel_moments(weights, folded.deviation[:, node], w_z, y, *local.gains(), *slopes)
+        gains = local.gains()
+        moments = channel_moments(weights, deviation, w_z, y, *gains, *slopes)
         losses = weighted_sum(local.value, weights), weighted_sum(local.residual_loss, weights)
-        return np.concatenate([moments, losses])
+        if controls is None:
+            return np.concatenate([moments, losses])
+        g_chi, g_z = (np.asarray(g) for g in gains)
+        envelope = 0.5 * v_k * (g_chi * g_chi).sum(axis=0) + local.value
+        zero = controls.integrands((deviation, np.vstack([w_z, y])), (g_chi, g_z), envelope)
+        return np.concatenate([moments, losses, weighted_sum(zero, weights)])
 
     return sums
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import Channel, Ladder
+from replicode.codegen.runtime.channel import Channel, Ladder, ProxChannel
+from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     Converged,
@@ -25,11 +26,11 @@ from replicode.codegen.runtime.fixedpoint import (
 )
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
-from replicode.codegen.runtime.mixture import mixed, parts_of
+from replicode.codegen.runtime.mixture import mixed, mixed_ladder, parts_of
 from replicode.codegen.runtime.places import RATES
-from replicode.codegen.runtime.proxfree import ProxFreeChannel
 from replicode.codegen.runtime.searched import AUDITED, SETS, SearchedChannel
 from replicode.codegen.runtime.sensitivity import rate_slopes
+from replicode.codegen.runtime.signed import SignedChannel
 from replicode.codegen.runtime.states import (
     WORST_MASS,
     WORST_RESIDUAL,
@@ -44,15 +45,17 @@ from replicode.codegen.runtime.states import (
     _t_bound,
 )
 
-FIRST_LEVEL = 2
+FIRST_LEVEL = 3
 LOG2_SETS = (7, 14)  # nodes of each set, at first and at most
-LOG2_SEEN = 10
-LARGEST_SIGNED_LATTICE = 2_000_000
+LOG2_SEEN = 9
+LARGEST_SIGNED_LATTICE = 8_000_000
 NEWTON_MOVES = 8
 FIRST_RESIDUAL = 1e-5
+LEAST_SEEN = 0.1  # of a step, that the matrix explains, to be mended by it
 PLACING = 2  # evaluations that the first of some nodes counts for
-STILL = 0.02  # of the scatter, that is left open of the fixed point
+STILL = 0.02  # of the error asked for, that is left open of the fixed point
 SHARE_OF_LEVELS, SHARE_OF_SETS = 0.3, 0.5  # of the error asked for
+ORDER_OF_SETS = 0.55  # of the error of a set in its size, as measured
 JUMPS_WEIGH = 1e-3  # the folded mass from which on Newton's method needs what jumps change in the Jacobian
 
 
@@ -69,17 +72,20 @@ class _Plan(NamedTuple):
 
         def searched(setting: Setting) -> Channel:
             _, part = parts[setting.tokens]
-            if not isinstance(part, ProxFreeChannel):  # there are no scores
+            if not isinstance(part, SignedChannel):  # there are no scores
                 return part
             known = places[setting.tokens][1] if places else None
-            return SearchedChannel(part, self.log2, known.law if isinstance(known, SearchedChannel) else None)
+            if not isinstance(known, SearchedChannel):
+                return SearchedChannel(part, self.log2)
+            same = known.smooth if known.smooth.level == part.level else part
+            return SearchedChannel(same, self.log2, known.law)
 
         return mixed(request.settings, searched)
 
     def grown(self, sets: float, channel: Channel, request: _Request) -> int:
         """The logarithm of the nodes of a set that what is left open by the sets asks for, and the budget affords."""
         over = max(sets / (SHARE_OF_SETS * request.tol), 1.0)
-        log2 = min(self.log2 + int(np.ceil(2.0 * np.log2(over))), LOG2_SETS[1])
+        log2 = min(self.log2 + int(np.ceil(np.log2(over) / ORDER_OF_SETS)), LOG2_SETS[1])
         while log2 > self.log2 and not request.budget.affords(PLACING * channel.work * 2.0 ** (log2 - self.log2), sets):
             log2 -= 1
         return log2
@@ -91,8 +97,9 @@ class _Plan(NamedTuple):
         return f"{SearchedChannel.name} on {sets}, {lattice}"
 
 
-def searched_state(start: Array, ladder: Ladder, request: _Request) -> _State:
+def searched_state(start: Array, request: _Request) -> _State:
     """The fixed point from a start nearby, refined until the error is what is asked for, or the budget is spent."""
+    ladder = mixed_ladder(request.settings, lambda setting: _signed(setting, request.tol))
     ladder.adapt(start)
     order, plan, tol, iterations = start, _Plan(FIRST_LEVEL, LOG2_SETS[0]), FIRST_RESIDUAL, 0
     levels = np.full(1 + len(REPORTED), np.inf)
@@ -113,7 +120,12 @@ def searched_state(start: Array, ladder: Ladder, request: _Request) -> _State:
         finer = _Plan(level, plan.grown(float(sets[0]), channel, request))
         if not state.converged or state.error <= request.tol or finer == plan:
             return state
-        plan, tol = finer, max(_residual_tolerance(request), STILL * float(sets[0]))
+        plan, tol = finer, max(_residual_tolerance(request), STILL * request.tol)
+
+
+def _signed(setting: Setting, tol: float) -> Ladder:
+    """Prox-free where there are scores to minimise over; else the prox is the field itself."""
+    return SignedChannel.reaching(tol, setting) if dimensions(setting)[0] else ProxChannel.at_level(0, setting)
 
 
 def _stated(
@@ -164,16 +176,22 @@ def _near(channel: Channel, nodes: Ladder, order: Array, request: _Request) -> L
 
 
 def _settled(channel: Channel, start: Array, near: Linearised, request: _Request, tol: float) -> Converged:
-    """A few steps of Newton's method; nodes are placed at the first, and minima that flip may keep it from more."""
-    free, best = to_free(start), None
+    """A few steps of Broyden's method; nodes are placed at the first, and minima that flip may keep it from more."""
+    free, best, matrix = to_free(start), None, near.newton
+    step = gap = np.zeros(RATES)
     for count in range(1, NEWTON_MOVES + 1):
         now = evaluate(channel, from_free(free), request.problem, search=count == 1)
         request.budget.spend(channel, PLACING if count == 1 else 1)
         if best is not None and not now.residual < best.residual:
             break
         best = now
-        if now.residual <= tol or not np.isfinite(near.newton).all():
+        if now.residual <= tol or not np.isfinite(matrix).all():
             break
-        free = free + near.newton @ (to_free(now.image) - free)
+        fell, gap = gap - (to_free(now.image) - free), to_free(now.image) - free
+        seen = matrix @ fell
+        if count > 1 and abs(step @ seen) > LEAST_SEEN * (step @ step):
+            matrix = matrix + np.outer(step - seen, step @ matrix) / (step @ seen)
+        step = matrix @ gap
+        free = free + step
     assert best is not None
     return Converged(best, count, best.residual <= tol)

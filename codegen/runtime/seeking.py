@@ -7,17 +7,17 @@ one half of it is fitted, and the density of a node is the mean over all flips.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise, starmap
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.nodes import Flips, sobol
 
-COMPONENTS = 8
-FITTED = 2000  # nodes, of equal weight, that a mixture is fitted to
+COMPONENTS = 12
+FITTED = 8000  # nodes, of equal weight, that a mixture is fitted to
 EM_STEPS = 16
 WIDENED = 1.3  # covariances, since nodes are missed sooner than wasted
 ALL_OVER = 0.1  # the share of one Gaussian beside them
@@ -34,12 +34,12 @@ class Proposal(NamedTuple):
     flips: Flips
 
     def nodes(self, log2: int, seed: int) -> tuple[Array, Array]:
-        """2^log2 nodes, and weights by which they stand for standard normals."""
-        dim = self.means.shape[1]
-        drawn, _ = sobol(dim + 1, log2, seed)
-        which = np.searchsorted(np.cumsum(self.shares)[:-1], special.ndtr(drawn[-1]))
-        zeta = self.means[which].T + np.einsum("nij,jn->in", self.factors[which], drawn[:-1])
-        return zeta, self.weights(zeta)
+        """2^log2 nodes, and weights by which they stand for standard normals; each Gaussian has its part of the set."""
+        zeta, _ = sobol(self.means.shape[1], log2, seed)
+        edges = np.round(2**log2 * np.r_[0.0, np.cumsum(self.shares)]).astype(int)
+        for part, mean, low in zip(starmap(slice, pairwise(edges)), self.means, self.factors, strict=True):
+            zeta[:, part] = mean[:, None] + product(low, zeta[:, part])
+        return zeta, self._replace(shares=np.diff(edges) / 2**log2).weights(zeta)
 
     def weights(self, zeta: Array) -> Array:
         """The standard normal density over that of the proposal, over the number of nodes."""

@@ -45,7 +45,6 @@ from replicode.codegen.runtime.sensitivity import ALL_PARAMETERS, slopes_of
 from replicode.codegen.runtime.states import (
     COVERAGE,
     LEVEL_SAFETY,
-    SCRAMBLES,
     _Request,
     _risk,
     _State,
@@ -340,7 +339,7 @@ def _radius(squares: Array, last: Evaluation, request: _Request) -> float:
 def _replicon_error(responses: Sequence[Response], last: Evaluation, request: _Request) -> float:
     """What coarser nodes change, or a t bound from the scatter of random ones; the radius grows with the squares."""
     finest = responses[-1]
-    quantile = float(special.stdtrit(SCRAMBLES - 1, COVERAGE))
+    quantile = float(special.stdtrit(finest.sets - 1, COVERAGE))
     radius, above = (_radius(finest.squares + t * finest.scatter, last, request) for t in (0.0, quantile))
     levels = abs(_radius(responses[0].squares, last, request) - radius) if len(responses) > 1 else 0.0
     return float(np.nan_to_num(LEVEL_SAFETY * levels + above - radius, nan=np.inf))

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from replicode.codegen.runtime.aligned import AlignedChannel, aligned_dimensions
-from replicode.codegen.runtime.channel import PROX_WORK, Averages, Channel, Ensemble, Ladder, node_dimensions
+from replicode.codegen.runtime.channel import PROX_WORK, Averages, Channel, Ensemble, Ladder, mean_of, node_dimensions
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     SMALLEST_SPREAD,
@@ -37,14 +37,15 @@ from replicode.codegen.runtime.prior import Problem
 
 LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8
+MANY_SCRAMBLES = 48  # of the last and largest sets: many more give a smaller t bound than fewer of their size
 SEARCHES = 6  # proxes of a search for minima
 LOG2_SOBOL = (11, 13)
 LOG2_FEW = 11
-LOG2_MOST = 17
+LOG2_MOST = 15
 LOG2_RESPONSE = 13  # stability is looked at on sets up to this size
 RISK_STEP = 1e-4
 SCRAMBLED_FINEST = 1e-6  # nothing smaller is asked of them, nor of what goes with them
-SCRAMBLED_ORDER = 0.6  # of the error of scrambled sets in their size, as measured
+SCRAMBLED_ORDER = 0.5  # of the error of scrambled sets in all their nodes, at least
 POPULATION_SHARE = 1e-3
 COVERAGE = 0.9995
 FOLD_WEIGHT = 10.0
@@ -58,6 +59,7 @@ LONGEST = 120
 SHORTEST = 12
 NEXT_LEVEL = 4  # evaluations that a finer level takes at least
 FAR_MOVE = 1e-3
+TANGENT_MOVE = 1e-2  # to which the risk follows its tangent well enough for a scatter
 RESPONSE_NODES = 20_000
 ROUNDING = 1e-13
 
@@ -297,17 +299,17 @@ def _ensemble(start: Array, request: _Request) -> _State:
     near = linearised(few, rough.last, request.problem)
     searched = max(part.worth_searching() for _, part in parts_of(few) if isinstance(part, AlignedChannel))
     iterations, order = rough.iterations + near.evaluations, rough.last.order
-    sizes, seen = list(LOG2_SOBOL), list[Channel]()
+    sizes, seen, sets = list(LOG2_SOBOL), list[Channel](), SCRAMBLES
     while sizes:
         log2 = sizes.pop(0)
-        state = _on_scrambles(log2, order, near, request, searched=searched)
+        state = _on_scrambles(log2, order, near, request, searched=searched, sets=sets)
         seen = list(state.seen) if log2 <= LOG2_RESPONSE else seen
         iterations, order = iterations + state.iterations, state.last.order
         if state.error <= request.tol or not state.converged:
             break
-        if not sizes and not request.budget.good:
-            sizes = _sizes_left(log2, state.error, searched, request)
-        if sizes and not request.budget.affords(_ensemble_work(sizes[0], request, searched), state.error):
+        if not sizes and not request.budget.good and sets < MANY_SCRAMBLES:
+            sizes, sets = _sizes_left(log2, state.error, searched, request), MANY_SCRAMBLES
+        if sizes and not request.budget.affords(_ensemble_work(sizes[0], request, searched, sets), state.error):
             break
     return state._replace(iterations=iterations, seen=seen or state.seen)
 
@@ -318,16 +320,20 @@ def _rough(start: Array, request: _Request, few: Channel | None = None) -> Conve
 
 
 def _sizes_left(log2: int, error: float, searched: float, request: _Request) -> list[int]:
-    """The size of sets that promises the error asked for, or the largest that there is work for."""
-    wanted = log2 + int(np.ceil(np.log2(error / request.tol) / SCRAMBLED_ORDER))
-    sizes = [size for size in range(log2 + 2, min(wanted, LOG2_MOST) + 1)]
-    return [s for s in sizes if request.budget.affords(_ensemble_work(s, request, searched), error)][-1:]
+    """The size of many sets that promises the error asked for, or the largest that there is work for."""
+    smaller = error * float(np.divide(*(special.stdtrit(n - 1, COVERAGE) for n in (MANY_SCRAMBLES, SCRAMBLES))))
+    nodes = SCRAMBLES * 2.0**log2 * max(smaller / request.tol, 1.0) ** (1.0 / SCRAMBLED_ORDER)
+    wanted = int(np.ceil(np.log2(nodes / MANY_SCRAMBLES)))
+    sizes = [size for size in range(log2, min(max(wanted, log2), LOG2_MOST) + 1)]
+    return [s for s in sizes if request.budget.affords(_ensemble_work(s, request, searched, MANY_SCRAMBLES), error)][
+        -1:
+    ]
 
 
-def _ensemble_work(log2: int, request: _Request, searched: float = 1.0) -> float:
+def _ensemble_work(log2: int, request: _Request, searched: float = 1.0, sets: int = SCRAMBLES) -> float:
     """What a solution on sets of this size takes at least."""
     evaluations = NEXT_LEVEL + SEARCHES * searched
-    return sum(PROX_WORK * s.tokens * SCRAMBLES * 2.0**log2 * evaluations for s in request.settings)
+    return sum(PROX_WORK * s.tokens * sets * 2.0**log2 * evaluations for s in request.settings)
 
 
 def _scrambled(log2: int, seed: int, request: _Request, searched: float = 1.0) -> Channel:
@@ -342,19 +348,30 @@ def _scrambled(log2: int, seed: int, request: _Request, searched: float = 1.0) -
 
 
 def _on_scrambles(
-    log2: int, order: Array, near: Linearised, request: _Request, first: int = 0, searched: float = 1.0
+    log2: int,
+    order: Array,
+    near: Linearised,
+    request: _Request,
+    first: int = 0,
+    searched: float = 1.0,
+    sets: int = SCRAMBLES,
 ) -> _State:
     """The fixed point on scrambled Sobol sets of this size, minima searched for afresh until nothing moves.
 
-    They are not searched for again where the first search found that there is one alone.
+    They are not searched for again where the first search found that there is one alone; of many sets first on some,
+    and on all only where that changes anything.
     """
     tol = max(_residual_tolerance(request), 1e-9)
-    ensemble = Ensemble([_scrambled(log2, first + s, request, searched) for s in range(SCRAMBLES)])
+    ensemble = Ensemble([_scrambled(log2, first + s, request, searched) for s in range(sets)])
     found = _by_newton(ensemble, order, near, request, tol)
     iterations = found.iterations
-    for _ in range(3 if found.last.averages.jumped else 0):
+    jumped, left = found.last.averages.jumped > 0.0, np.zeros(1 + len(REPORTED))
+    if jumped and sets > SCRAMBLES:
+        left = _left_to_flip(ensemble, found.last, near, request)
+        jumped = bool(left[0] > SETTLED * request.tol)
+    for _ in range(3 if jumped else 0):
         request.budget.spend(ensemble, SEARCHES)
-        last = evaluate(ensemble, found.last.order, request.problem, search=True)
+        last, left = evaluate(ensemble, found.last.order, request.problem, search=True), np.zeros_like(left)
         found = found._replace(last=last)
         if last.residual <= tol:
             break
@@ -363,13 +380,21 @@ def _on_scrambles(
         found = _by_newton(ensemble, last.order, near, request, tol)
         iterations += found.iterations + 1
     slopes = _risk_slopes(found.last.order, request, np.full(RATES, RISK_STEP))
-    scatter = _scatter(ensemble, found.last, near, request, slopes)
+    scatter = _scatter(ensemble, found.last, near, request, slopes) + left
     errors = _errors(found.last, near, slopes, request, scatter, 0.0)
     dim = max(sum(aligned_dimensions(s)) + location_dimensions(s) for s in request.settings)
-    method = f"prox, {SCRAMBLES} x Sobol of {2**log2} nodes in {dim} dimensions"
+    method = f"prox, {sets} x Sobol of {2**log2} nodes in {dim} dimensions"
     settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
     return _State(last, iterations, settled, float(errors[0]), errors[1:], [ensemble], method, None, True, [ensemble])
+
+
+def _left_to_flip(ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Request) -> Array:
+    """What minima that are searched for afresh, on some of the sets, change in all numbers."""
+    before, some = mean_of(ensemble.members[:SCRAMBLES]), Ensemble(ensemble.channels[:SCRAMBLES])
+    request.budget.spend(some, SEARCHES)
+    found = (before, some.averages(last.order, search=True))
+    return np.abs(np.subtract(*(_passed_on(a, last.image, last.order, near, request) for a in found)))
 
 
 def _scatter(
@@ -394,7 +419,7 @@ def _passed_on(
     """
     here = mapped(averages, order, request.problem)
     move = near.newton @ (to_free(here.image) - to_free(image))
-    if tangent is not None and np.abs(move).max() < FAR_MOVE:
+    if tangent is not None and np.abs(move).max() < TANGENT_MOVE:
         risk = tangent[0] + float(tangent[1] @ move)
     else:
         risk, _ = _risk(from_free(to_free(order) + move), request)

@@ -52,7 +52,7 @@ def test_critical_points_are_complete():
     with np.errstate(all="ignore"):
         channel, nodes, land, _ = folded(module, ORDER_3, setting_of(module), 2, 6)
         near = module.critical_next(land, nodes.chi)
-        wide = module.widely(land, nodes.chi, near)
+        wide = near.with_points(*module.widely(land, nodes.chi, near))
         assert (near.degree == 1.0).mean() > 0.98
         complete = wide.degree == 1.0
         assert nodes.masses[~complete].sum() < 1e-3 * nodes.masses.sum()
@@ -79,7 +79,8 @@ def test_residuals_are_all_roots():
         lowest = module.objective(chi, land.fields, land.responses, land.setting)
     assert (found.degree == 1.0).all()
     best = np.where(found.there, found.values, np.inf).min(axis=0)
-    np.testing.assert_allclose(best, lowest, rtol=1e-7)
+    assert (best < lowest * (1.0 + 1e-7)).all()  # at a flat minimum the prox ends a little higher
+    np.testing.assert_allclose(best, lowest, rtol=1e-6)
     at = land.at(np.array([0]))
     root = optimize.root(lambda x: at.slope(x[:, None])[:, 0], nodes.chi[:, 0] + 1e-3)
     assert np.abs(found.points[found.there[:, 0], :, 0] - root.x).max(axis=1).min() < 1e-6
@@ -100,6 +101,61 @@ def test_responses_of_global_minimisers():
     error = np.hypot(squares.std(axis=0, ddof=1) / np.sqrt(8), found.scatter)
     assert (np.abs(squares.mean(axis=0) - found.squares) < SETS_APART * error).all()
     assert abs(traces.mean() - found.trace) < SETS_APART * np.hypot(traces.std(ddof=1) / np.sqrt(8), found.noise)
+
+
+def test_controls_are_zero_and_help():
+    """Both forms of the rates of overlaps agree over what folds change, though only one of them jumps."""
+    module = module_of("softmax", "spiked", 3)
+    setting = setting_of(module)
+    with np.errstate(all="ignore"):
+        channel, nodes, land, _ = folded(module, ORDER_3, setting, 2, 8)
+        near, wide = channel._searched(land, nodes)
+        summed = module._sums(land, nodes, module.frame_at(ORDER_3, setting).law)
+        found = np.sum([channel._by_set(nodes, share, summed) for share in (near, *wide)], axis=0)
+    sums, controls = found[:, : module.SUMS], found[:, module.SUMS :]
+    error = controls.std(axis=0, ddof=1) / np.sqrt(len(controls))
+    assert controls.shape[1] == 4 and (error > 0.0).all()
+    assert (np.abs(controls.mean(axis=0)) < SETS_APART * error).all()
+    plain, less = module._t_bound(sums), module._t_bound(module.controlled(sums, controls))
+    assert np.median(less / plain) < 0.8
+    assert (np.abs(module.controlled(sums, controls).mean(axis=0) - sums.mean(axis=0)) < plain + less).all()
+
+
+def test_bounds_of_controlled_values_cover():
+    """Values that share what is random with controls: as many bounds fail as they say, and they are smaller."""
+    module = module_of("softmax", "spiked", 3)
+    rng = np.random.default_rng(5)
+    coverage, failed, ratio = 0.9, 0, []
+    before, module.COVERAGE = module.COVERAGE, coverage
+    try:
+        for _ in range(400):
+            controls = rng.standard_normal((12, 3))
+            values = (controls @ [1.0, -2.0, 0.5] + 0.3 * rng.standard_normal(12))[:, None]
+            found = module.controlled(values, controls)
+            bound = module._t_bound(found)
+            failed += int(abs(found.mean()) > bound[0])
+            ratio.append(bound[0] / module._t_bound(values)[0])
+    finally:
+        module.COVERAGE = before
+    assert abs(failed - 400 * 2 * (1.0 - coverage)) < 4.0 * np.sqrt(400 * 0.2 * 0.8)
+    assert np.median(ratio) < 0.4
+
+
+def test_signed_averages_on_closer_nodes():
+    """Nodes within a radius, some at a time, lead to the averages of those that reach far out."""
+    module = module_of("softmax", "spiked", 3)
+    setting = setting_of(module)
+    far = module.ProxFreeChannel.at_level(6, setting)
+    near = module.SignedChannel.reaching(1e-5, setting)
+    for channel in (far, near):
+        channel.adapt(ORDER_3)
+    with np.errstate(all="ignore"):
+        found, other = near.refined(5).averages(ORDER_3), far.averages(ORDER_3)
+        coarse = module.ProxFreeChannel.at_level(5, setting)
+        coarse.center, coarse.scale = far.center, far.scale
+        apart = np.abs(coarse.averages(ORDER_3).rates - other.rates).max()
+    assert np.abs(found.rates - other.rates).max() < 0.5 * apart
+    assert abs(found.mass - 1.0) < 1e-5
 
 
 @pytest.mark.full
