@@ -1,7 +1,8 @@
 """Replicode as a user has it: another process, the command line, plain Python. Nothing of the project is imported.
 
-REPLICODE_TREE names another checkout to be used instead, so that a test can be seen to fail on the version in which its
-fault was found: `REPLICODE_TREE=/path/to/checkout pytest tests/blackbox --override-ini addopts=`.
+REPLICODE_PYTHON names the Python of another environment to be used instead, so that a test can be seen to fail on the
+version in which its fault was found: `REPLICODE_PYTHON=CHECKOUT/.venv/bin/python pytest tests/blackbox -m full`.
+(To put another checkout on the path is not enough: what it lacks is then taken from this one.)
 """
 
 import json
@@ -13,14 +14,13 @@ import sys
 COMMAND = "import sys; from replicode.cli import main; sys.argv[0] = 'replicode'; main()"
 POINT = ("--tokens", "2", "--alpha", "4", "--nu", "2", "--noise", "0.3")
 GIGABYTE = 1 << 30
+PYTHON = os.environ.get("REPLICODE_PYTHON", sys.executable)
 WAIT = 8  # how many seconds a busy machine may take for one of processor time
 
 
 def environment(cache, **changes):
-    """The environment of a user: no thread variable is set, and the tree under test comes first."""
+    """The environment of a user: no thread variable is set."""
     free = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
-    if tree := os.environ.get("REPLICODE_TREE"):
-        free["PYTHONPATH"] = tree
     return free | {"REPLICODE_CACHE": str(cache)} | changes
 
 
@@ -43,7 +43,7 @@ def options(**values):
 
 
 def command(*arguments):
-    return [sys.executable, "-P", "-c", COMMAND, *map(str, arguments)]
+    return [PYTHON, "-P", "-c", COMMAND, *map(str, arguments)]
 
 
 def replicode(cache, *arguments, seconds=120, cwd=None, memory=None, file_size=None, **changes):
@@ -68,7 +68,7 @@ def answered(cache, *arguments, **options):
 def python(cache, program, seconds=120, **changes):
     """What a program prints as JSON on its last line."""
     done = subprocess.run(
-        [sys.executable, "-P", "-c", program],
+        [PYTHON, "-P", "-c", program],
         capture_output=True,
         text=True,
         timeout=WAIT * seconds,

@@ -22,7 +22,7 @@ from replicode.codegen.ir import (
     Unpacked,
     Vector,
 )
-from replicode.codegen.lower.equations import label_functions, location_functions
+from replicode.codegen.lower.equations import kinks, label_functions, location_functions
 from replicode.codegen.lower.kernels import kernel_of, parameter_symbol, pullback_derivatives, stable_form
 from replicode.codegen.lower.module import label_constants, places
 from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
@@ -52,6 +52,7 @@ LEVEL = Level(
         *("kernel", "dynamics_kernel", "nodes", "linear", "inputs", "wording", "dynamics_nodes", "dynamics_averages"),
         *(
             "dynamics_gains",
+            "dynamics_located",
             "dynamics_factors",
             "dynamics_flow",
             "dynamics_solver",
@@ -153,9 +154,11 @@ def _factors(system: DynamicsSystem) -> tuple[Function, ...]:
     parameters = Unpacked("params", tuple(map(parameter_symbol, system.activation.parameters)))
     named = (parameters,) if system.activation.parameters else ()
     ratio = tuple(e.xreplace(renamed) for e in found.parts)
+    kinked = () if system.properties.smooth else (kinks(system),)
     return (
         Function(declared("token_ratio"), named, (), ratio, shaped_like="x"),
         Function(declared("token_bodies"), (), (), token_bodies()),
+        *kinked,
     )
 
 
@@ -190,7 +193,9 @@ def _choices(system: DynamicsSystem, lengths: tuple[LengthIR, ...]) -> dict[str,
     entries = [f"SequenceKernel({n.tokens}, {n.share!r}, attention{n.suffix})" for n in lengths]
     shared = {"SEQUENCES": f"({', '.join(entries)},)", "score_nodes": nodes, "add_options": "descent_options"}
     if system.factorised:
-        return shared | {"averages_of_length": "factorised_averages"}
+        where = "unlocated" if kind == "gaussian" else "own_located" if kind == "own" else "coupled_located"
+        kinks_at = "no_kinks" if system.properties.smooth else "kink_points"
+        return shared | {"averages_of_length": "factorised_averages", "located": where, "kinks_of": kinks_at}
     return shared if system.polynomial else shared | _gain_choices(system)
 
 

@@ -91,7 +91,7 @@ def loss_given(mean_r: Array, cov_r__r: Array) -> Array:
     return np.zeros_like(mean_r)
 
 
-def token_ratio(x: Array, params: Array) -> tuple[Array, ...]:
+def token_ratio(x: Array, params: Array) -> tuple[Array | float, ...]:
     """a, a', b, b' at a token's score and c, where sigma = a/(c + sum of b)."""
     return x, x, x, x, x
 

@@ -5,12 +5,11 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from outside import GIGABYTE, POINT, answered, command, environment, options, python, replicode
+from outside import GIGABYTE, POINT, PYTHON, answered, command, environment, options, python, replicode
 
 pytestmark = pytest.mark.full  # each starts processes of its own; the units of these faults are in the quick suite
 LAW = "tokens=2, alpha=4, nu=2, noise=0.3"
@@ -88,14 +87,15 @@ def test_lengths_are_read_by_every_verb(cache):
     "arguments",
     [
         ("bayes", "--tokens", 2, "--nu", 2, "--alpha", "1:2", "-o", "b.xyz"),
-        ("bayes", "--tokens", 2, "--nu", 2, "--alpha", "1:2", "-o", "none/here/b.svg"),
-        ("study", "softmax", "--tokens", 2, "-o", "/dev/null/folder"),
-        ("demo", "-o", "/dev/null/folder"),
+        ("bayes", "--tokens", 2, "--nu", 2, "--alpha", "1:2", "-o", "/proc/b.svg"),
+        ("study", "softmax", "--tokens", 2, "-o", "/proc"),
+        ("demo", "-o", "/proc"),
         ("solve", "1 + erf(c + x)", *POINT),
     ],
     ids=["suffix", "folder", "study", "demo", "parameter"],
 )
 def test_bad_input_is_told_before_any_work(cache, tmp_path, arguments):
+    """/proc is a folder that nobody can write to, root included."""
     before = os.times()
     done = replicode(cache, *arguments, cwd=tmp_path)
     after = os.times()
@@ -150,17 +150,15 @@ def test_symbolic_work_keeps_its_budget(cache, text):
     "arguments", [("erf", "--param", "c=1"), ("relu(1+x)",), ("x**64",)], ids=["erf", "relu", "power"]
 )
 def test_everyday_population_ends(cache, arguments):
-    found = answered(cache, "population", *arguments, "--tokens", 2, "--nu", 2, seconds=100)
+    """Of the first two nothing came in ten minutes; of x**64 in 93 s, where 9 are enough."""
+    found = answered(cache, "population", *arguments, "--tokens", 2, "--nu", 2, seconds=60)
     assert found["exit"] in (0, 1) and (found["exit"] or 0 < found["excess_risk"] <= 1)
 
 
-@pytest.mark.parametrize("names", [("aTOKENS", "a2"), ("p", "q")])
-def test_a_parameter_may_have_any_name(cache, names):
-    a, b = names
-    text = f"1 + erf({a}*x) + {b}*x/5"
-    found = answered(
-        cache, "solve", text, *POINT, "--param", f"{a}=0.7", "--param", f"{b}=0.3", "--digits", 4, seconds=300
-    )
+def test_a_parameter_may_have_any_name(cache):
+    """The number is that of the same activation with parameters p and q."""
+    values = ("--param", "aTOKENS=0.7", "--param", "a2=0.3")
+    found = answered(cache, "solve", "1 + erf(aTOKENS*x) + a2*x/5", *POINT, *values, "--digits", 4, seconds=300)
     assert found["test_risk"] == pytest.approx(0.644068, abs=2e-4)
 
 
@@ -194,12 +192,19 @@ def test_generate_respects_what_is_there(cache, tmp_path):
     assert not (tmp_path / "victim").exists()
 
 
-@pytest.mark.parametrize("name", ["alpha", "task", "tokens", "act", "spec", "backend", "dim"])
-def test_a_parameter_named_like_an_argument(cache, name):
-    done = replicode(
-        cache, "solve", f"1 + x + {name}*x**2/9", "--tokens", 1, *POINT[2:], "--param", f"{name}=0.1", "--digits", 2
-    )
-    assert done.returncode != 3 and "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    "verb, names",
+    [("solve", ("alpha", "task", "tokens", "act", "backend")), ("validate", ("dim",)), ("generate", ("spec",))],
+)
+def test_a_parameter_named_like_an_argument(cache, tmp_path, verb, names):
+    """It is a parameter, or it is refused by name."""
+    rest = {"solve": ("--digits", 2), "validate": ("--dim", 40, "--seeds", 2), "generate": ("-o", "spec.py")}[verb]
+    point = ("--tokens", 1) if verb == "generate" else ("--tokens", 1, *POINT[2:])
+    for name in names:
+        text, value = f"1 + x + {name}*x**2/9", f"{name}=0.1"
+        done = replicode(cache, verb, text, *point, *rest, "--param", value, cwd=tmp_path)
+        assert done.returncode != 3 and "Traceback" not in done.stderr
+        assert done.returncode != 2 or f"'{name}'" in done.stderr, done.stderr
 
 
 def test_a_parameter_named_bayes_does_not_drop_the_line(cache):
@@ -269,7 +274,7 @@ def test_nothing_converged_has_no_error(cache):
 
 
 def test_a_risk_is_not_negative(cache):
-    found = answered(cache, "bayes", "--tokens", 1, "--nu", 2, "--alpha", 6, "--noise", 0)
+    found = answered(cache, "bayes", "--tokens", 1, "--nu", 2, "--alpha", 1.5, "--noise", 0)
     assert found["test_risk"] >= 0 and found["excess_risk"] >= 0
 
 
@@ -307,7 +312,7 @@ def test_python_as_people_type_it(cache):
 
 def test_the_package_is_a_command(cache):
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "replicode", "--help"], capture_output=True, text=True, env=environment(cache)
+        [PYTHON, "-P", "-m", "replicode", "--help"], capture_output=True, text=True, env=environment(cache)
     )
     assert done.returncode == 0 and "solve" in done.stdout
 
@@ -323,9 +328,3 @@ def test_the_replicon_is_no_noise(cache):
     for digits in (3, 4):
         found = answered(cache, "solve", "softmax", *law, "--digits", digits, seconds=400)
         assert 1.2 < found["replicon"] < 2.4 and found["errors"]["replicon"] < 1
-
-
-def test_the_stated_error_of_an_even_activation(cache):
-    law = options(tokens=1, alpha=6, nu=4, noise=0.3, lambda_k=2, lambda_v=2)
-    found = answered(cache, "solve", "abs(x)", *law, seconds=300)
-    assert found["converged"]

@@ -272,6 +272,40 @@ def test_one_token_at_a_time_is_all_at_once(act, params, monkeypatch):
     np.testing.assert_allclose(found[0], found[1], atol=2e-12)
 
 
+SMALLEST = "-nu*x - log(sum(exp(-nu*x))) + log(L)"
+
+
+@pytest.mark.parametrize(
+    ("act", "task", "nu"),
+    [
+        ("softmax", "max", 2.0),
+        ("softmax", "max", np.inf),
+        *(
+            pytest.param(*case, marks=pytest.mark.full)
+            for case in (("erf", "nu*tanh(x)", 2.0), ("sigmoid", SMALLEST, np.inf), ("softmax1", SMALLEST, 1.0))
+        ),
+    ],
+)
+def test_the_weight_of_the_location_one_token_at_a_time(act, task, nu, monkeypatch):
+    """All averages off the manifold: integrals over s, or over the winner's score, against lattices of all tokens."""
+    found = []
+    monkeypatch.setattr(dynamics, "MANY_WEIGHTED", 2)
+    for ratio, level in ((lambda _: None, 6), (dynamics.ratio, 0)):
+        monkeypatch.setattr(dynamics, "ratio", ratio)
+        made = generate(derive_dynamics(act, task, 2)).load()
+        assert hasattr(made, "factorised_averages") == (level == 0)
+        found.append(np.r_[*made.averages_at(OFF, made.World(nu, 0.3, np.zeros(len(made.PARAMETERS))), level)])
+    np.testing.assert_allclose(found[0], found[1], atol=1e-9)
+
+
+def test_many_tokens_of_the_max_task():
+    """Eight tokens: two levels of nodes agree, and the flow is minus the slopes of the loss."""
+    made = generate(derive_dynamics("softmax", "max", 8)).load()
+    flow = made.Motion(made.Descent(0.5, 0.5, flow=True), made.World(2.0, 0.3, np.zeros(0)), 0)
+    assert np.abs(flow.rates(OFF) - flow._replace(level=2).rates(OFF, 2)).max() < 1e-10
+    assert np.abs(flow.rates(OFF) + flow.mobility(OFF) @ made.slopes_of(flow.loss, OFF)).max() < 1e-9
+
+
 def test_many_tokens():
     made = generate(derive_dynamics("softmax", "spiked", 8)).load()
     m = made.Motion(made.Descent(0.5, 0.5), made.World(2.0, 0.3, np.zeros(0)), 0)

@@ -36,11 +36,12 @@ from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.model import DEFAULT_MODEL, LABEL_NOISE, SIGMA, Block, F, Model
 from replicode.theory.properties.domain import check_domain
+from replicode.theory.properties.kinks import piecewise
 from replicode.theory.properties.symbolic import Properties, properties
 
 ELIMINATION = "value channel linear"  # of trained values; here they are averaged over
 LONGEST_SHOWN = 2000  # operations of a closed form
-MANY_TOKENS = 4  # from here on averages are taken one token at a time
+MANY_TOKENS, MANY_WEIGHTED = 4, 3  # from here on averages are taken one token at a time
 BATCH = sp.Symbol("batch", positive=True)
 SCORE, VALUE = sp.Symbol("chi", real=True), sp.Symbol("z", real=True)
 RESIDUAL = sp.Symbol("r", real=True)
@@ -162,19 +163,23 @@ class DynamicsSystem:
     @cached_property
     def ratio(self) -> Ratio | None:
         """sigma as a ratio of functions of single tokens, where averages factorise over them."""
-        smooth = self.polynomial and self.task.gaussian and self.properties.smooth
-        return ratio(self.activation) if smooth else None
+        if not self.polynomial:
+            return None
+        return ratio(self.activation if self.properties.smooth else piecewise(self.activation))
 
     @property
     def factorised(self) -> bool:
         """Whether averages are taken one token at a time: where they can be, and nodes for all at once are many.
 
-        Element-wise ones cost the same at any number of tokens; of polynomials all at once is exact at a few.
+        Nodes of one token resolve kinks. Element-wise ones cost the same at any number of tokens; of polynomials all at
+        once is exact at a few.
         """
         if self.lengths is None or self.ratio is None:
             return False
-        few = 1 if self.properties.elementwise and self.integrand_degree is None else MANY_TOKENS
-        return max(self.lengths.tokens) >= few
+        few = MANY_TOKENS if self.task.gaussian else MANY_WEIGHTED
+        if self.properties.elementwise and self.integrand_degree is None:
+            few = 1 if self.task.gaussian else 2
+        return max(self.lengths.tokens) >= few or not self.properties.smooth
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -228,7 +233,7 @@ class DynamicsSystem:
     @cached_property
     def closed(self) -> dict[sp.Symbol, sp.Expr]:
         """Pulls and spreads in closed form, those that are, for any number of tokens: of element-wise sigma."""
-        if self.ratio is None or self.ratio.bottom != 0:
+        if self.ratio is None or self.ratio.bottom != 0 or not (self.task.gaussian and self.properties.smooth):
             return {}
         symbols = (*pulls_of(self.model), *spreads_of(self.model))
         found = closed_terms(self.terms, self.ratio, self.hidden.law, self.idle.law, label_weights(self.model))
