@@ -204,7 +204,7 @@ def test_a_parameter_that_is_not_finite_is_told(value):
 def test_check_is_told_the_lengths(monkeypatch, tokens):
     told = []
     monkeypatch.setattr(
-        "replicode.verbs.check.check", lambda *given, **_: told.append(given[2]) or raising(SystemExit)()
+        "replicode.verbs.check.check", lambda _, **given: told.append(given["tokens"]) or raising(SystemExit)()
     )
     run("check", "softmax", *(["--tokens", tokens] if tokens else []))
     assert told == [tokens]
