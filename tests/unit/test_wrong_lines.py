@@ -71,6 +71,7 @@ CALLS = {
     "dynamics": [
         (("softmax",), {"rate": 1, "time": 1, "start": [1]}, "start: got [1], allowed is numbers by the names"),
         (("softmax",), {"rate": 1, "time": 1, "start": "m_k=1"}, "start: got 'm_k=1', allowed is numbers by"),
+        (("softmax",), {"rate": 1, "time": 1, "compare": "linear"}, "compare: got 'linear', allowed is a list"),
     ],
     "report": [(("softmax",), {"output": None}, "output: got None, allowed is a path")],
     "sweep": [((None,), {}, "config: got None, allowed is a path"), (("a\0.toml",), {}, "allowed is a path")],
