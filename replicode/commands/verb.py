@@ -52,6 +52,16 @@ class Verb(click.Command):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the line; of an expression that looks like an option, say how it is written."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as problem:
+            if problem.option_name.startswith("--"):
+                raise
+            hint = "An expression that begins with - is written in brackets, as in '(-x)'."
+            raise click.UsageError(f"{problem.message} {hint}", ctx) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb."""
         ctx.meta[ASKED] = {"command": self.name, **ctx.params}

@@ -135,6 +135,8 @@ def dynamics(
         raise InputError("dim", dim, "nothing with flow: steps on tokens have a size")
     if flow and how["batch"] != 1:
         raise InputError("batch", batch, "1 with flow: how many sequences a step takes makes no difference to it")
+    if isinstance(compare, str) or not isinstance(compare, Sequence):
+        raise InputError("compare", compare, "a list of activations")
     begin = _checked_start(start)
     module, own = dynamics_module(act, task, law, _of_main(act, compare, values), model)
     with one_thread():

@@ -71,6 +71,7 @@ CALLS = {
     "dynamics": [
         (("softmax",), {"rate": 1, "time": 1, "start": [1]}, "start: got [1], allowed is numbers by the names"),
         (("softmax",), {"rate": 1, "time": 1, "start": "m_k=1"}, "start: got 'm_k=1', allowed is numbers by"),
+        (("softmax",), {"rate": 1, "time": 1, "compare": "linear"}, "compare: got 'linear', allowed is a list"),
     ],
     "report": [(("softmax",), {"output": None}, "output: got None, allowed is a path")],
     "sweep": [((None,), {}, "config: got None, allowed is a path"), (("a\0.toml",), {}, "allowed is a path")],
@@ -110,3 +111,9 @@ def test_a_label_without_a_law_is_refused(labels, words):
 @pytest.mark.parametrize("labels", ["z + 1", "2*z + noise*xi", "z**3", "exp(z**2/5)", "z*xi", "sign(z)*abs(xi)"])
 def test_a_label_with_a_law_is_taken(labels):
     assert model_of("quadratic", labels).label.free_symbols
+
+
+def test_an_expression_that_looks_like_an_option():
+    found = CliRunner().invoke(main, ["derive", "-x"])
+    assert found.exit_code == 2 and "is written in brackets, as in '(-x)'" in found.stderr
+    assert "brackets" not in CliRunner().invoke(main, ["derive", "x", "--stepz"]).stderr
