@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from replicode.codegen.runtime.channel import ProxChannel
-from replicode.codegen.runtime.fields import FieldFactor, Fields, field_law, jittered, seen_part, unseen_directions
+from replicode.codegen.runtime.channel import Averages, ProxChannel
+from replicode.codegen.runtime.fields import (
+    FieldFactor,
+    Fields,
+    field_law,
+    fields,
+    jittered,
+    seen_part,
+    unseen_directions,
+)
 from replicode.codegen.runtime.kernel import LABEL_NORMALS, Array
 from replicode.codegen.runtime.label import label_at, label_of
 from replicode.codegen.runtime.lengths import Setting
-from replicode.codegen.runtime.location import location_dimensions
+from replicode.codegen.runtime.location import location_at, location_dimensions
 from replicode.codegen.runtime.nodes import sobol
 from replicode.codegen.runtime.prox import objective, prox, screened_prox
 
@@ -74,6 +82,7 @@ class AlignedChannel(ProxChannel):
 
     searched = 1.0
     lowest = 1.0
+    centred = False
 
     @staticmethod
     def scrambled(log2: int, seed: int, setting: Setting) -> AlignedChannel:
@@ -85,6 +94,25 @@ class AlignedChannel(ProxChannel):
         if label_at is None:
             weights = weights * _widened_first(nodes[rows[0]])
         return AlignedChannel((nodes, weights / weights.sum()), setting)
+
+    def averages(self, order: Array, search: bool = False) -> Averages:
+        """All averages at these order parameters, on nodes moved to where the first of them put the weight."""
+        if not self.centred and location_at is not None:
+            self._centre(order)
+        return super().averages(order, search)
+
+    def _centre(self, order: Array) -> None:
+        """Move the hidden token's score to its mean under the location's weight, which then varies less."""
+        at = fields(self._law(order), self.zeta)
+        total, mass = 0.0, 0.0
+        for b, weights, _ in self._weighted(order, at):
+            total, mass = total + float(weights @ self.zeta[0, b]), mass + float(weights.sum())
+        self.centred = True
+        if not np.isfinite(shift := total / mass):
+            return
+        self.weights = self.weights * np.exp(-shift * self.zeta[0] - 0.5 * shift * shift)
+        self.zeta = self.zeta.copy()
+        self.zeta[0] += shift
 
     def _dimensions(self) -> tuple[int, int]:
         return aligned_dimensions(self.setting)

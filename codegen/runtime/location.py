@@ -32,6 +32,7 @@ from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.nodes import gauss_legendre
 
 NORMAL_REACH = 8.5
+SHORT_REACH = 5.5
 GUMBEL_REACH = (4.0, 40.0)
 TABLE_NODES = 2048
 TABLE_REACH = 30.0
@@ -207,9 +208,10 @@ def ranking_noise(deviation: float, slope: float, tokens: int) -> Noise:
     At infinite slope it is the normal noise alone. The step is that of the smoother of the two laws; products of more
     cdfs are sharper. Beyond a few tokens the averages are on random nodes, and 1e-6 is enough.
     """
-    rough = (0.85 if tokens <= FEW_TOKENS else 1.2) / np.sqrt(max(tokens, 3))
+    few = tokens <= FEW_TOKENS
+    rough, reach = (0.85 if few else 1.2) / np.sqrt(max(tokens, 3)), NORMAL_REACH if few else SHORT_REACH
     if np.isinf(slope):
-        u = rough * np.arange(-int(NORMAL_REACH / rough), int(NORMAL_REACH / rough) + 1)
+        u = rough * np.arange(-int(reach / rough), int(reach / rough) + 1)
         weights = np.exp(-0.5 * u * u)
         weights /= weights.sum()
         return Noise(deviation * u, weights, -weights * u / deviation, deviation, None)
@@ -322,7 +324,7 @@ class Ranked(NamedTuple):
 
     def by_token(self, scores: Array, tokens: int, fineness: float) -> tuple[Array, Array] | None:
         """Along the winner's score: the density there of the hidden token's, and the chance of an idle one's below."""
-        noise = ranking_noise(self.deviation, self.slope, tokens)
+        noise = ranking_noise(self.deviation, self.slope, FEW_TOKENS)  # with all of its reach
         ahead = self.sign * self.gain * scores
         step = WINNER_STEP * self.deviation / (fineness * np.sqrt(max(tokens, 3) / 3.0))
         low, high = ahead.min() + noise.nodes[0], ahead.max() + noise.nodes[-1]

@@ -18,6 +18,8 @@ SHORTEST_STEP = 1e-7
 ENOUGH = 0.1
 DAMPED = 0.2
 NOISE_SAFETY = 4.0
+SHORT_STEP = 0.01  # in logarithms: 1 %
+STALLED = 0.5
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,10 @@ class Minimised:
 def minimise(
     trial: Callable[[Array], Trial], start: Array, low: Array, high: Array, resolution: float, most: int
 ) -> Minimised:
-    """Downhill from a start until the next step is below the resolution in every coordinate, or no step helps."""
+    """Downhill from a start until the next step is below the resolution in every coordinate, or no step helps.
+
+    It ends too where the gradient is its own noise: short steps then lead about, and the errors tell what is open.
+    """
     now = trial(np.clip(start, low, high))
     trials, curvature, radius, fresh = [now], np.eye(now.place.size), FIRST_STEP, True
     if not np.isfinite(now.value):
@@ -66,6 +71,9 @@ def minimise(
             return Minimised(now, curvature, tuple(trials), held, whole, done or bool(held.all()))
         there = trial(now.place + step)
         trials.append(there)
+        if not fresh and np.abs(step).max() < SHORT_STEP and _noisy(now, there, held):
+            now = min(now, there, key=lambda t: float(np.linalg.norm(t.gradient[~held])))
+            return Minimised(now, curvature, tuple(trials), held, whole, True)
         if not (np.isfinite(there.value) and np.isfinite(there.gradient).all()):
             radius = 0.25 * float(np.linalg.norm(step))
             continue
@@ -78,6 +86,12 @@ def minimise(
             radius, now = min(max(radius, grown), LONGEST_STEP), there
         else:
             radius = 0.5 * float(np.linalg.norm(step))
+
+
+def _noisy(now: Trial, there: Trial, held: Array) -> bool:
+    """Whether a short step did not lessen a gradient that its error covers: what is left is noise."""
+    before, after = (float(np.linalg.norm(t.gradient[~held])) for t in (now, there))
+    return bool((np.abs(there.gradient) <= there.gradient_error)[~held].all()) and after > STALLED * before
 
 
 def _held(now: Trial, low: Array, high: Array) -> Array:

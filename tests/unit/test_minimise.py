@@ -1,0 +1,37 @@
+"""The search for a minimum: where gradients are noisy it ends at the noise, not at its limit of trials."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from replicode.minimise import Trial, minimise
+
+CENTRE = np.array([-1.3, -0.3])
+BENT = np.array([[0.3, 0.1], [0.1, 0.2]])
+
+
+def search(noise, resolution=5e-5, stated=100.0):
+    """A bowl whose gradient is off by `noise` at random, and known to be off by at most `stated` times that."""
+    rng, seen = np.random.default_rng(0), []
+
+    def trial(place):
+        away = place - CENTRE
+        gradient = BENT @ away + noise * rng.normal(size=2)
+        seen.append(place)
+        return Trial(place, float(0.5 * away @ BENT @ away), gradient, 1e-5, np.full(2, stated * noise))
+
+    return minimise(trial, np.zeros(2), np.full(2, -9.0), np.full(2, 9.0), resolution, 40), seen
+
+
+@pytest.mark.parametrize("noise", [0.0, 3e-5, 3e-4])
+def test_noise_ends_the_search(noise):
+    found, seen = search(noise)
+    assert found.converged and len(seen) <= 14
+    assert np.abs(found.best.place - CENTRE).max() < max(30.0 * noise, 1e-4)
+
+
+def test_noise_that_is_not_stated_does_not():
+    """Gradients said to be exact are believed."""
+    _, seen = search(3e-4, stated=0.0)
+    assert len(seen) > 14
