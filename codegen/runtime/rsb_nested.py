@@ -294,9 +294,9 @@ class NestedLayout(NamedTuple):
         return TiltedAverages(rates, squares, float(envelope), float(tilted), float(loss[0]), 0.0)
 
     def response(self, order: Array, noise: tuple[float, float], y: float) -> TiltedResponse:
-        """The mean over the clouds."""
+        """The mean over the clouds; one state has no others."""
         row = np.mean([c.response(order, noise, y) for c in self.clouds], axis=0)
-        return TiltedResponse(row[:3], row[4:], float(row[3]))
+        return TiltedResponse(row[:3], row[:3] if self.alone else row[4:], float(row[3]))
 
 
 def negligible(order: Array, noise: tuple[float, float]) -> bool:

@@ -163,6 +163,18 @@ def test_linear_attention_of_two_tokens_at_one_step():
 
 
 @pytest.mark.full
+def test_what_no_grid_resolves_is_not_claimed():
+    at = {**POINT, "alpha": 4.0, "nu": 4.0}
+    symmetric = module_of("softmax").solve(**at, tol=1e-3)
+    found = step_module_of("softmax").solve(**at, start=symmetric.order_parameters, quick=True)
+    assert found.broken and found.errors["y"] >= found.y
+    assert any("less than the grid resolves" in w for w in found.warnings)
+    for name in ("V_k", "V_v"):
+        gap = abs(found.order_parameters[name] - symmetric.order_parameters[name])
+        assert found.errors[name] + symmetric.errors[name] > 0.7 * gap, name
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("nu", [0.5, 1.0])
 def test_one_per_cent_in_two_minutes(nu):
     started = time.process_time()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from replicode.minimise import Trial, minimise
+from replicode.branches.minimise import Trial, minimise
 
 CENTRE = np.array([-1.3, -0.3])
 BENT = np.array([[0.3, 0.1], [0.1, 0.2]])
