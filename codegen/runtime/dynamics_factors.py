@@ -205,10 +205,10 @@ def _pair_nodes(covariance: Array, labelled: bool) -> tuple[Array, Array]:
     """
     nodes, weights = np.polynomial.hermite_e.hermegauss(HERMITE)
     weights = weights / weights.sum()
-    deviation = np.sqrt(max(covariance[VALUE, VALUE], 0.0))
+    deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     loads = np.zeros((2, FIELDS))
-    if deviation > 0.0:
-        loads[0] = covariance[VALUE] / deviation
+    if deviations[VALUE] > 0.0:  # where it is next to nothing rounding leaves no covariance to it
+        loads[0] = np.clip(covariance[VALUE] / deviations[VALUE], -deviations, deviations)
     if not labelled:
         return np.multiply.outer(loads[0], nodes), weights
     rest = covariance - np.multiply.outer(loads[0], loads[0])

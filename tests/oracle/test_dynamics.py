@@ -170,7 +170,7 @@ LONG = [
     ("linear", "spiked", {1: 1.0}, 2.0, 10.0, OFF, {"rate": 0.1}, 0.4),
     ("softmax", "spiked", {2: 1.0}, 2.0, 10.0, OFF, {"rate": 1.0, "flow": True}, 0.5),
     ("softmax", "max", {3: 1.0}, np.inf, 3.0, ON, {"rate": 0.5}, 0.5),
-    ("erf", "max", {3: 1.0}, np.inf, 2.0, ON, {"rate": 0.2}, 0.4),
+    ("erf", "max", {3: 1.0}, np.inf, 1.0, ON, {"rate": 0.2}, 0.33),
     ("linear", "max", LENGTHS, np.inf, 4.0, ON, {"rate": 0.1}, 0.5),
     ("sigmoid", "spiked", {3: 1.0}, 2.0, 4.0, OFF, {"rate": 0.5}, 0.5),
 ]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import sympy as sp
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import replicode as rc
@@ -76,6 +76,22 @@ def test_the_risk_never_rises_along_the_flow(name, at, speed):
     path = module(name).integrated(m, at, np.linspace(0, 4, 15), 1e-8)
     risks = np.array([m.risk(o) for o in path.overlaps.T])
     assert (np.diff(risks) <= 1e-9).all()
+
+
+SHAPES = st.sampled_from(
+    ["tanh({a}*x)", "exp({a}*x)/sum(exp({a}*x))", "sigmoid(x - {a})", "relu(x + {a})/L", "exp(x)/({a} + sum(exp(x)))"]
+)
+
+
+@pytest.mark.full
+@settings(max_examples=10, deadline=None)
+@given(SHAPES, st.sampled_from(["1/2", "1", "2"]), st.sampled_from(["spiked", "max"]), overlaps())
+@example("tanh({a}*x)", "1/2", "spiked", np.array([0.0, 0.16, 0.0, 0.0, 0.0, 0.0, 0.0]))  # no v at all
+def test_the_risk_never_rises_along_the_flow_of_drawn_activations(shape, a, task, at):
+    made = generate(derive_dynamics(shape.format(a=a), task, 2)).load()
+    m = made.Motion(made.Descent(1.0, 0.7, flow=True), made.World(1.5, 0.3, np.zeros(0)), 2)
+    path = made.integrated(m, at, np.linspace(0, 3, 10), 1e-8)
+    assert (np.diff([m.risk(o) for o in path.overlaps.T]) <= 1e-8).all()
 
 
 LOSSES = [
