@@ -92,6 +92,19 @@ def _displacement(move: Array, block: slice, factor: Array, inverse: Array) -> D
     return Displacement(constant, matrix, inverse @ constant, inverse @ matrix @ factor)
 
 
+def off_zero(controls: Array) -> float:
+    """The largest mean over the sets of a control that is farther from zero than its scatter allows, or nothing.
+
+    Where critical points are missing the two forms of a rate are apart: by this much, averages cannot be trusted.
+    """
+    if not controls.size:
+        return 0.0
+    means = np.abs(controls.mean(axis=0))
+    spread = controls.std(axis=0, ddof=1) / np.sqrt(len(controls))
+    beyond = means > float(special.stdtrit(len(controls) - 1, COVERAGE)) * spread
+    return float(means[beyond].max(initial=0.0))
+
+
 def controlled(values: Array, controls: Array) -> Array:
     """Values set by set with what they share with averages that are zero taken off, set by set too.
 

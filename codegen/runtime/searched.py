@@ -2,9 +2,9 @@
 
 E[F] = int det p_w F + int_{det < 0} |det| p_w [F(global minimiser) - sum_c sign_c F(c)] / n_-, c running over the
 critical points at the field w(chi) of a node, n_- the number of those with det < 0. The first part is analytic and left
-to the nodes of ProxFreeChannel. The second is as small as the folds; its nodes stand where they are, in several
-scrambled sets whose scatter tells its error. At most nodes the critical points are the node and one on either side of
-it; some nodes are searched widely, and stand for all in what that changes.
+to the nodes of SignedChannel. The second is as small as the folds; its nodes stand where they are, in several scrambled
+sets whose scatter, less what controls explain, tells its error. At most nodes the critical points are the node and one
+on either side of it; some nodes are searched widely, and stand for all in what that changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from replicode.codegen.runtime.channel import Averages, Channel, Response, _response_integrands, node_dimensions
 from replicode.codegen.runtime.contact import contact_squares
-from replicode.codegen.runtime.controls import controlled, controls_of
+from replicode.codegen.runtime.controls import controlled, controls_of, off_zero
 from replicode.codegen.runtime.critical import Critical, Landscape, critical_next, widely
 from replicode.codegen.runtime.fields import FieldFactor, Fields
 from replicode.codegen.runtime.kernel import MOMENTS, V_K, V_V, VH_K, Array, channel_moments, conjugates_from_rates
@@ -82,7 +82,7 @@ class SearchedChannel(Channel):
         self.nodes: tuple[Array, Array] | None = None
         self.known: tuple[Array, Array] | None = None
         self.widely: Array = np.zeros((SETS, 1))
-        self.doubt = 0.0
+        self.doubt = self.apart = 0.0
         self.members: list[Averages] = []
 
     @property
@@ -91,7 +91,10 @@ class SearchedChannel(Channel):
         return self.smooth.work + float(SEARCH_WORK * self.setting.tokens * SETS * 2**self.log2)
 
     def averages(self, order: Array, search: bool = False) -> Averages:
-        """All averages at these order parameters; `unconverged` is the mass at which no complete set was found."""
+        """All averages at these order parameters; `unconverged` is the mass at which no complete set was found.
+
+        What controls that are not zero are off is counted with it.
+        """
         frame = frame_at(order, self.setting)
         total = self.smooth._total(order, frame)
         changes = self.changes(order, frame, search)
@@ -112,7 +115,8 @@ class SearchedChannel(Channel):
             near = self._followed(land, folded)
         self.known = folded.place, near.found.points
         found = self._by_set(folded, near, summed) + self.widely
-        return controlled(found[:, :SUMS], found[:, SUMS:])
+        self.apart = off_zero(found[:, SUMS:])
+        return found[:, :SUMS] if self.apart else controlled(found[:, :SUMS], found[:, SUMS:])
 
     def _foldable(self, order: Array, frame: ScoreFrame) -> bool:
         """Whether there are nodes, which are placed here where they were not."""
@@ -212,7 +216,7 @@ def _next_to_all(found: Critical) -> Share:
 def _changed(total: Array, change: Array, order: Array, channel: SearchedChannel) -> Averages:
     """The averages of the sums with what the folds change."""
     whole = np.r_[total[:SUMS] + change, total[SUMS:]]
-    lost = min(channel.doubt, float(total[-1]))
+    lost = min(channel.doubt + channel.apart, float(total[-1]))
     return averages_of(whole, order, channel.setting)._replace(unconverged=lost)
 
 

@@ -118,7 +118,13 @@ def searched_state(start: Array, request: _Request) -> _State:
             level, levels = _fine_enough(ladder, plan.level, order, near, request)
         state = _stated(found.last, iterations, levels + sets, near, plan, channel, ladder, request)
         finer = _Plan(level, plan.grown(float(sets[0]), channel, request))
-        if not state.converged or state.error <= request.tol or finer == plan:
+        rest = state.error - float(sets[0])  # which larger sets leave as it is
+        if (
+            not state.converged
+            or state.error <= request.tol
+            or finer == plan
+            or (finer.level == plan.level and rest > request.tol)
+        ):
             return state
         plan, tol = finer, max(_residual_tolerance(request), STILL * request.tol)
 
