@@ -10,13 +10,14 @@ system's choice. Where to look:
 - replica symmetric: `fields`, `prior`, `energy`, `hessian` (the equations); `channel`, `prox`, `proxfree`, `kinks`,
   `values`, `tested` (averages over one sequence); `routes` (which of them is taken); `states`, `fixedpoint`, `solver`,
   `following`, `sensitivity` (fixed points, their errors, what is read off them).
-- its folds: `rows`, `folds`, `gaps`, `onsets` (scores of one dimension); `critical`, `contact`, `searched`,
-  `searching`, `seeking` (any dimension).
-- infinite data: `population`, `optimum`, `population_solver`.
+- its folds: `rows`, `folds`, `gaps`, `onsets` (scores of one dimension); `signed`, `critical`, `contact`,
+  `searched`, `controls`, `searching`, `seeking` (any dimension).
+- infinite data: `population`, `tokenwise`, `optimum`, `population_solver`.
 - Bayes-optimal: `bayes_kernel`, `bayes_prior`, `bayes_rates`, `bayes_own`, `bayes_weight` (the token's own score),
-  `bayes_coupled`, `bayes_keys`, `bayes_location` (coupled scores), `bayes_label`, `bayes_evolution`, `bayes_solver`.
-- one step of breaking: `rsb_kernel`, `rsb_table`, `rsb_grid`, `rsb_channel`, `rsb_evolution`, `rsb_states`,
-  `rsb_solver`.
+  `bayes_coupled`, `bayes_keys`, `bayes_location`, `bayes_sampled` (coupled scores), `bayes_label`, `bayes_evolution`,
+  `bayes_solver`.
+- one step of breaking: `rsb_kernel`, `rsb_table`, `rsb_grid`, `rsb_channel`, `rsb_nested`, `rsb_averages`,
+  `rsb_evolution`, `rsb_states`, `rsb_solver`.
 - training: `dynamics_kernel`, `dynamics_nodes`, `dynamics_averages`, `dynamics_factors`, `dynamics_located`,
   `dynamics_gains`, `dynamics_flow`, `dynamics_points`, `dynamics_solver`.
 """
