@@ -219,6 +219,8 @@ def _told(run: _Run, error: float, errors: Array, world: World, worst: float, ti
     rates = run.motion.rates(final)
     plateau = at_plateau(world)
     doubts = []
+    if not SMOOTH and not FACTORISED:
+        doubts.append("kinks: the nodes do not follow those of this activation, and the error may be too small")
     if path.diverged or not path.finished:
         doubts.append(f"the overlaps diverge: the trajectory ends at time {path.times[-1]:.6g} of {times[-1]:.6g}")
     if not error <= worst:

@@ -11,6 +11,7 @@ from scipy import special
 from replicode.codegen.runtime.channel import Channel, Response
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
+    SMALLEST_SPREAD,
     Budget,
     Converged,
     Evaluation,
@@ -60,6 +61,7 @@ AIMED_AT = 1e-8  # where no error is asked for
 GOOD_ENOUGH = 1e-3
 QUICK_WORK = 3e7  # a few seconds
 LARGEST_WORK = 6e8  # about a minute
+NO_SIZE, INVISIBLE = 1e-60, 1e-9  # a block next to nothing, and a change of the risk that is
 PAIRS = len(BLOCKS) * (len(BLOCKS) + 1) // 2
 UNSEEN = Response(np.full(PAIRS, np.nan), np.nan, scatter=np.zeros(PAIRS))
 
@@ -236,13 +238,15 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str], 
     """The Solution of a state, with stability and all warnings; `worst` is the largest error that needs none."""
     last = state.last
     risk, _ = _risk(last.order, request)
+    if unresolved := _unresolved(risk, state, request):
+        state, notes = state._replace(converged=False), [unresolved, *notes]
     responses = [channel.response(last.order) for channel in state.seen] if looked else [UNSEEN]
     error, errors = _bounds(state)
     radius = _radius(responses[-1].squares, last, request)
     replicon, jump, shift = stability_of(radius, responses[-1], last, request, errors)
     replicon_error = _replicon_error(responses, last, request) if state.converged else np.inf
     stable = bool(state.converged and replicon < STABLE_REPLICON and shift < STABLE_JUMP)
-    warnings = [] if state.converged else [_not_converged(last)]
+    warnings = [] if state.converged or unresolved else [_not_converged(last)]
     if state.converged and not error <= worst:
         bound, asked = told_apart(error, worst)
         wanted = "asked for" if worst == request.tol else "of three digits"
@@ -292,6 +296,22 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str], 
         test_loss=seen.test_loss,
         classification_error=seen.classification_error,
     )
+
+
+def _unresolved(risk: float, state: _State, request: _Request) -> str:
+    """What is wrong where a block is as small as the least spread that the iteration knows, and its size matters.
+
+    Where it does not, a block of no size at all has the same risk.
+    """
+    for m, q, _ in BLOCKS:
+        if not state.converged or state.last.order[q] > 2.0 * SMALLEST_SPREAD:
+            continue
+        without = state.last.order.copy()
+        without[[m, q]] = 0.0, NO_SIZE
+        if abs(_risk(without, request)[0] - risk) > state.error + INVISIBLE:
+            told = f"{ORDER_NAMES[q]} is below {SMALLEST_SPREAD:g}, the least that is resolved"
+            return f"not converged: {told}; divide what multiplies the scores by a constant"
+    return ""
 
 
 def _bounds(state: _State) -> tuple[float, Array]:

@@ -162,3 +162,15 @@ def test_many_tokens_within_minutes_and_memory(activation, error):
     assert found.converged and found.error < error
     assert time.process_time() - begin < 600.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 500_000
+
+
+def test_scores_too_small_to_be_resolved_are_said():
+    """Where sigma sees scores of 1e-10, q_k is far below the least spread that is resolved: no risk is claimed."""
+    found = module_of("sigmoid(c*x)", tokens=1).solve(4.0, 2.0, tol=1e-2, c=1e10)
+    assert not found.converged and found.error == np.inf and "q_k is below 1e-12" in found.warnings[0]
+
+
+def test_a_k_of_no_size_is_no_fault_where_its_size_does_not_matter(modules):
+    found = modules["softmax"].solve(4.0, 2.0, 0.3, lambda_k=1e12)
+    assert found.converged and found.error < 1e-7
+    assert found.order_parameters["q_k"] < 2e-12

@@ -384,3 +384,12 @@ def test_a_module_runs_as_a_script(tmp_path):
     arguments = ["--nu", "2", "--rate", "0.5", "--time", "1", "--start", "m_k=0.1,q_k=0.5", "--points", "3", "--json"]
     run = subprocess.run([sys.executable, "-I", file, *arguments], capture_output=True, text=True, check=True)
     assert len(json.loads(run.stdout)["order_parameters"]["m_v"]) == 3
+
+
+def test_kinks_that_no_node_follows_are_said():
+    """Two sets of nodes may agree on wrong rates; only ratios of one token's functions have panels at their kinks."""
+    there, followed = (
+        rc.dynamics(sigma, tokens=2, nu=2.0, rate=0.2, time=0.1) for sigma in ("relu(x) - mean(relu(x))", "relu(x)")
+    )
+    assert any(w.startswith("kinks:") for w in there.warnings) and not there.ok
+    assert not any(w.startswith("kinks:") for w in followed.warnings)
