@@ -51,7 +51,8 @@ _OUTER = st.sampled_from(["sqrt(1 + ({0})**2)", "log(1 + ({0})**2)", "(1 + ({0})
 
 def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     call = st.tuples(_FUNCTIONS, inner).map(lambda t: f"{t[0]}({t[1]})")
-    product = st.tuples(inner, st.sampled_from("+-*"), inner).map(lambda t: f"({t[0]}){t[1]}({t[2]})")
+    pairs = st.tuples(inner, st.sampled_from("+-*"), inner).filter(lambda t: t[1] != "-" or t[0] != t[2])
+    product = pairs.map(lambda t: f"({t[0]}){t[1]}({t[2]})")
     ratio = st.tuples(inner, inner).map(lambda t: f"({t[0]})/(1 + mean(({t[1]})**2))")
     local = st.tuples(inner, inner).map(lambda t: f"({t[0]})/(2 + sin({t[1]}))")
     total = st.tuples(st.sampled_from(["sum", "mean"]), inner).map(lambda t: f"{t[0]}({t[1]})/L")

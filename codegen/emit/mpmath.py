@@ -8,6 +8,7 @@ from typing import Any
 import sympy as sp
 
 from replicode.codegen.ir import Function, Matrix, Returned, Unpacked, Vector
+from replicode.theory.language.functions import own_values
 
 
 def mpmath_function(function: Function) -> Callable[..., Any]:
@@ -23,7 +24,7 @@ def mpmath_function(function: Function) -> Callable[..., Any]:
     vectors = {n.source: n.symbols for n in function.names if isinstance(n, Unpacked)}
     scalars = {s.name: s for e in _leaves(value) for s in e.free_symbols}
     arguments = [vectors.get(a.name) or scalars.get(a.name, sp.Dummy(a.name)) for a in function.signature.arguments]
-    made: Callable[..., Any] = sp.lambdify(arguments, value, modules="mpmath")
+    made: Callable[..., Any] = sp.lambdify(arguments, value, modules=[own_values(), "mpmath"])
     return made
 
 

@@ -50,7 +50,7 @@ def never(*_, **__):
 @pytest.mark.parametrize("line", LINES)
 def test_a_wrong_line_is_told(line, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    for place in ("codegen.compiler.generate", "theory.derive.saddle.derive", "bayes_phase.thresholds"):
+    for place in ("codegen.compiler.generate", "theory.derive.saddle.derive", "branches.bayes_phase.thresholds"):
         monkeypatch.setattr(f"replicode.{place}", never)
     found = CliRunner().invoke(main, [*shlex.split(line), "--json"])
     assert found.exit_code == 2 and found.stdout == "", found.stderr

@@ -19,7 +19,7 @@ from replicode.theory.errors import InputError, Refusal
 from replicode.theory.gaussian.rules import Divergent, gaussian_mean
 from replicode.theory.gaussian.special import bivariate_normal_cdf_value, normal_density, owens_t_value
 from replicode.theory.gaussian.terms import READINGS, Open, Reader, addends
-from replicode.theory.language.functions import BY_NODE, JUMPING, KINKED, branch, nodes_that
+from replicode.theory.language.functions import JUMPING, KINKED, branch, nodes_that, own_values
 
 Law = tuple[tuple[sp.Symbol, sp.Expr, sp.Expr], ...]
 
@@ -295,7 +295,7 @@ def _held_derivative(f: sp.Expr, s: sp.Symbol) -> sp.Expr:
 
 _ANALYTIC = nodes_that(lambda f: f.analytic)
 _NUMERIC = {
-    **{node.__name__: record.evaluator() for node, record in BY_NODE.items() if record.own},
+    **own_values(),
     "owens_t": owens_t_value,
     "bivariate_normal_cdf": bivariate_normal_cdf_value,
 }

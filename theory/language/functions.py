@@ -430,6 +430,11 @@ BY_NAME: Mapping[str, Function] = MappingProxyType({f.name: f for f in RECORDS i
 BY_NODE: Mapping[type, Function] = MappingProxyType({f.node: f for f in RECORDS if f.node is not None})
 
 
+def own_values() -> dict[str, Callable[..., Number]]:
+    """Our own nodes on mpmath's numbers, by the names that SymPy prints."""
+    return {node.__name__: record.evaluator() for node, record in BY_NODE.items() if record.own}
+
+
 def nodes_that(holds: Callable[[Function], bool]) -> tuple[type[Any], ...]:
     """The nodes of the functions of which something holds."""
     return tuple(node for node, function in BY_NODE.items() if holds(function))
