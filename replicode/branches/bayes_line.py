@@ -10,15 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 from scipy.interpolate import barycentric_interpolate
 
+from replicode.branches.hermite import Array
 from replicode.inputs.ranges import Range
 
 FIRST_NODES = 9
 NEAREST = 6
 FINEST = 1.0 / 256.0
 STEEPER = 4.0
-LOOKED_AT = 0.25, 0.5, 0.75
+LOOKED_AT = np.array([0.25, 0.5, 0.75])
 CLAIMED = 2.0  # times the distance of two polynomials, as for the curves of activations
 
 Risk = Callable[[float], tuple[float, float] | None]
@@ -58,7 +60,7 @@ class BayesLine:
             return 0.5 * (left.risk + right.risk), solved + 0.5 * abs(left.risk - right.risk)
         middle = 0.5 * (left.at + right.at)
         side = sorted(self._side(middle), key=lambda n: abs(n.at - middle))[:NEAREST]
-        return _polynomial(side, place), solved + CLAIMED * _doubt(side, left.at, right.at)
+        return float(_polynomial(side, np.array([place]))[0]), solved + CLAIMED * _doubt(side, left.at, right.at)
 
     def _around(self, place: float) -> tuple[Solved, Solved]:
         return next((a, b) for a, b in pairwise(self.nodes) if place <= b.at or b is self.nodes[-1])
@@ -70,17 +72,17 @@ class BayesLine:
         return [n for n in known if not any(min(n.at, place) < w < max(n.at, place) for w in walls)]
 
 
-def _polynomial(nodes: list[Solved], place: float) -> float:
+def _polynomial(nodes: list[Solved], places: Array) -> Array:
     if len(nodes) == 1:
-        return float(nodes[0].risk or 0.0)
-    return float(barycentric_interpolate([n.at for n in nodes], [n.risk for n in nodes], place))
+        return np.full(places.shape, nodes[0].risk)
+    return np.asarray(barycentric_interpolate([n.at for n in nodes], [n.risk for n in nodes], places))
 
 
 def _doubt(nodes: list[Solved], low: float, high: float) -> float:
     """How far the polynomials through one and two nodes less are from that through all, over an interval."""
-    places = [low + share * (high - low) for share in LOOKED_AT]
-    fewer = [nodes[:-drop] for drop in (1, 2) if len(nodes) > drop]
-    return max((abs(_polynomial(nodes, at) - _polynomial(few, at)) for at in places for few in fewer), default=0.0)
+    places = low + LOOKED_AT * (high - low)
+    best, fewer = _polynomial(nodes, places), [nodes[:-drop] for drop in (1, 2) if len(nodes) > drop]
+    return max((float(np.abs(best - _polynomial(few, places)).max()) for few in fewer), default=0.0)
 
 
 def bayes_line(axis: Range, risk: Risk, goal: float, say: Callable[[str], None]) -> BayesLine | None:
