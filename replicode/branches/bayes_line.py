@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.interpolate import barycentric_interpolate
 
 from replicode.branches.hermite import Array
 from replicode.inputs.ranges import Range
@@ -73,9 +72,10 @@ class BayesLine:
 
 
 def _polynomial(nodes: list[Solved], places: Array) -> Array:
-    if len(nodes) == 1:
-        return np.full(places.shape, nodes[0].risk)
-    return np.asarray(barycentric_interpolate([n.at for n in nodes], [n.risk for n in nodes], places))
+    """Lagrange's form."""
+    at, itself = np.array([n.at for n in nodes]), np.eye(len(nodes), dtype=bool)
+    factors = (places[:, None, None] - at) / np.where(itself, 1.0, at[:, None] - at)
+    return np.asarray(np.where(itself, 1.0, factors).prod(axis=-1) @ np.array([n.risk for n in nodes], dtype=float))
 
 
 def _doubt(nodes: list[Solved], low: float, high: float) -> float:
