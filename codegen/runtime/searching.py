@@ -53,6 +53,7 @@ NEWTON_MOVES = 8
 FIRST_RESIDUAL = 1e-5
 LEAST_SEEN = 0.1  # of a step, that the matrix explains, to be mended by it
 PLACING = 2  # evaluations that the first of some nodes counts for
+AGAIN = 4  # evaluations on nodes that are chosen
 STILL = 0.02  # of the error asked for, that is left open of the fixed point
 SHARE_OF_LEVELS, SHARE_OF_SETS = 0.3, 0.5  # of the error asked for
 ORDER_OF_SETS = 0.55  # of the error of a set in its size, as measured
@@ -164,8 +165,11 @@ def _fine_enough(ladder: Ladder, level: int, order: Array, near: Linearised, req
 
     found = [numbers(level + k) for k in (-2, -1, 0)]
     while (opened := _level_error(found, ladder.slack))[0] > SHARE_OF_LEVELS * request.tol:
-        if ladder.size(level + 1) > LARGEST_SIGNED_LATTICE:
+        finer = ladder.refined(level + 1)
+        affordable = request.budget.affords(AGAIN * finer.work, float(opened[0]))
+        if ladder.size(level + 1) > LARGEST_SIGNED_LATTICE or not affordable:
             break
+        request.budget.spend(finer, 1)
         level += 1
         found.append(numbers(level))
     return level, opened
