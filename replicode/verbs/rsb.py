@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 AT_HAND, IN_REACH = 3, 5  # coordinates that a quick solve may have, and any solve
 NOT_BESIDE = "one step of breaking takes a minute here and was not solved beside replica symmetry: rsb 1 asks for it"
+COMPARED_TOKENS = 2
+UNCOMPARED = (
+    "one step of breaking at more than two tokens: its errors were not compared with a second way to the numbers"
+)
 
 
 def beside_step(solution: Solution, posed: Problem, asked_for: bool) -> Solution:
@@ -38,6 +42,8 @@ def beside_step(solution: Solution, posed: Problem, asked_for: bool) -> Solution
             raise
         return solution
     said = () if asked_for else (_beside(solution, found),)
+    if max(k.tokens for k in posed.module.KERNELS) > COMPARED_TOKENS:
+        said = (*said, UNCOMPARED)
     return solution._replace(rsb=found, warnings=(*solution.warnings, *said, *found.pop("warnings")))
 
 

@@ -181,3 +181,16 @@ def test_few_inner_nodes_without_bias_of_first_order():
     many, few = _tilted_envelopes(64, 1000)[0], _tilted_envelopes(2, 20000)
     assert few[0] - many > 3e-3
     assert abs(Cloud._without_bias(few) - many) < 0.2 * (few[0] - many)
+
+
+@pytest.mark.parametrize("tokens", [2, 3])
+def test_what_no_second_way_was_compared_with_is_said(tokens, monkeypatch):
+    from types import SimpleNamespace
+
+    from replicode.verbs import rsb
+
+    solution = SimpleNamespace(order_parameters={}, warnings=())
+    solution._replace = lambda **fields: SimpleNamespace(**fields)
+    posed = SimpleNamespace(module=SimpleNamespace(KERNELS=(SimpleNamespace(tokens=tokens),)))
+    monkeypatch.setattr(rsb, "step", lambda *_, **__: {"broken": True, "warnings": ()})
+    assert (rsb.UNCOMPARED in rsb.beside_step(solution, posed, asked_for=True).warnings) == (tokens > 2)
