@@ -22,7 +22,7 @@ lint: .venv/.test
 	$(BIN)/mypy
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not full"
+	OMP_NUM_THREADS=1 SYMPY_CACHE_SIZE=20000 $(BIN)/pytest -n 2 --dist worksteal -m "not full"
 
 # The pages in a real browser. `make test` runs these too where a chromium is found, and skips them with a message where not.
 test-browser: .venv/.test
@@ -31,7 +31,7 @@ test-browser: .venv/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/browser -rs
 
 test-full: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 SYMPY_CACHE_SIZE=20000 $(BIN)/pytest -n 2 --dist worksteal
 
 # The documentation as a site, docs/build/index.html; a warning is an error.
 docs: .venv/.test

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -128,8 +129,10 @@ def test_an_interrupt_is_status_130(monkeypatch, place, arguments):
 def test_ctrl_c_in_a_terminal():
     program = "import time, replicode.cache as c, replicode.cli as m; c.entries = lambda: print(1, flush=True) or "
     program += "time.sleep(60); m.main(['cache'])"
-    started = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with started as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # A shell starts its background jobs with interrupts ignored, and the tests may be one.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen([sys.executable, "-c", program], preexec_fn=heard, **pipes) as process:
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130 and process.stderr.read().startswith(b"interrupted")

@@ -6,6 +6,7 @@ import dis
 import importlib
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import CodeType
 
@@ -97,10 +98,16 @@ def sources():
     return {name: generate(_system(name)).source for name in CASES}
 
 
+@cache
+def _parsed(source):
+    """A module has some thousand lines, and most tests look at each."""
+    return ast.parse(source)
+
+
 def _top_level(source):
     """Every top-level statement, the docstring and imports excepted, by the names that it defines."""
     found = []
-    for node in ast.parse(source).body[1:]:
+    for node in _parsed(source).body[1:]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             continue
         targets = getattr(node, "targets", [getattr(node, "target", None)])
@@ -110,7 +117,7 @@ def _top_level(source):
 
 
 def _imports(source):
-    nodes = [n for n in ast.parse(source).body if isinstance(n, ast.Import | ast.ImportFrom)]
+    nodes = [n for n in _parsed(source).body if isinstance(n, ast.Import | ast.ImportFrom)]
     return {(a.asname or a.name).split(".")[0] for n in nodes for a in n.names}
 
 
@@ -169,7 +176,7 @@ def test_what_is_public_is_said(sources):
         (listed,) = [n for names, n in _top_level(source) if names == ["__all__"]]
         followed = {"free_coordinates", "linearised_map"} if case in ("labels", "regression") else set()  # by no branch
         assert ast.literal_eval(listed.value) == [n for n in _level(case).public if n not in followed]
-        assert "Legend." in ast.get_docstring(ast.parse(source))
+        assert "Legend." in ast.get_docstring(_parsed(source))
 
 
 def test_modules_hold_what_they_need_alone(sources):
