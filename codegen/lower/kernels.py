@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 
 import sympy as sp
 
@@ -167,11 +168,21 @@ def shorter(system: SaddleSystem, expr: sp.Expr) -> sp.Expr:
     """The expression, or what it is in the gain of the value fields where that is shorter and not so already."""
     if system.values.steps or Y not in expr.free_symbols:
         return expr
-    gain = system.values.field_gain
-    (u,) = sp.solve(GAIN - gain, U)
-    eliminated = sp.factor(sp.cancel(expr.xreplace({U: u})))
+    return _shorter(expr, system.values.field_gain)
+
+
+@lru_cache(maxsize=1024)
+def _shorter(expr: sp.Expr, gain: sp.Expr) -> sp.Expr:
+    eliminated = sp.factor(sp.cancel(expr.xreplace({U: _output(gain)})))
     divided = sp.factor(sp.cancel(expr / gain)) * GAIN
     return min(expr, eliminated, divided, key=sp.count_ops)
+
+
+@cache
+def _output(gain: sp.Expr) -> sp.Expr:
+    """U at a given gain."""
+    (u,) = sp.solve(GAIN - gain, U)
+    return u
 
 
 def stable_form(act: Activation, tokens: int) -> StableForm:

@@ -273,11 +273,13 @@ def _gradient(free_energy: sp.Expr, unknown: sp.Symbol, model: Model) -> sp.Expr
 
 def _prior_update(free_energy: sp.Expr, model: Model) -> dict[sp.Symbol, sp.Expr]:
     """m, q, V of each block from stationarity in the conjugates."""
-    update: dict[sp.Symbol, sp.Expr] = {}
-    for unknown in model.order_parameters:
-        (found,) = sp.solve(sp.diff(free_energy, model.conjugate_of(unknown)), unknown)
-        update[unknown] = sp.factor(found)
-    return update
+    return {s: _stationary(sp.diff(free_energy, model.conjugate_of(s)), s) for s in model.order_parameters}
+
+
+@cache
+def _stationary(slope: sp.Expr, unknown: sp.Symbol) -> sp.Expr:
+    (found,) = sp.solve(slope, unknown)
+    return sp.factor(found)
 
 
 @cache

@@ -55,20 +55,25 @@ class FieldLaw:
 
     def given(self, field: sp.Symbol) -> FieldLaw:
         """The conditional law of the other fields, its mean linear in `field`."""
-        i = self.fields.index(field)
-        others = [j for j in range(len(self.fields)) if j != i]
-        column = self.covariance.extract(others, [i]) / self.covariance[i, i]
-        mean = sp.Matrix([self.mean[j] for j in others]) + column * (field - self.mean[i])
-        covariance = self.covariance.extract(others, others) - column * column.T * self.covariance[i, i]
-        return FieldLaw(
-            tuple(self.fields[j] for j in others),
-            sp.ImmutableMatrix(mean.applyfunc(sp.simplify)),
-            sp.ImmutableMatrix(covariance.applyfunc(sp.simplify)),
-        )
+        return _given(self, field)
 
     def score(self) -> tuple[sp.Expr, ...]:
         """C^-1 (fields - mean), which Stein's lemma puts in place of a derivative."""
         return _score(self)
+
+
+@cache
+def _given(law: FieldLaw, field: sp.Symbol) -> FieldLaw:
+    i = law.fields.index(field)
+    others = [j for j in range(len(law.fields)) if j != i]
+    column = law.covariance.extract(others, [i]) / law.covariance[i, i]
+    mean = sp.Matrix([law.mean[j] for j in others]) + column * (field - law.mean[i])
+    covariance = law.covariance.extract(others, others) - column * column.T * law.covariance[i, i]
+    return FieldLaw(
+        tuple(law.fields[j] for j in others),
+        sp.ImmutableMatrix(mean.applyfunc(sp.simplify)),
+        sp.ImmutableMatrix(covariance.applyfunc(sp.simplify)),
+    )
 
 
 @cache
