@@ -46,15 +46,15 @@ THEORY = [
     Mutant(
         "conditional mean with twice its slope",
         "theory/gaussian/laws.py",
-        "+ column * (field - self.mean[i])\n",
-        "+ 2 * column * (field - self.mean[i])\n",
+        "+ column * (field - law.mean[i])\n",
+        "+ 2 * column * (field - law.mean[i])\n",
         samples,
     ),
     Mutant(
         "conditional covariance without the reduction",
         "theory/gaussian/laws.py",
-        "self.covariance.extract(others, others) - column * column.T * self.covariance[i, i]",
-        "self.covariance.extract(others, others)",
+        "law.covariance.extract(others, others) - column * column.T * law.covariance[i, i]",
+        "law.covariance.extract(others, others)",
         samples,
     ),
     Mutant(
@@ -733,8 +733,8 @@ UNNOTICED = [
     Mutant(
         "sign of a conditional mean",
         "theory/gaussian/laws.py",
-        "sp.Matrix([self.mean[j] for j in others]) + column * (field",
-        "sp.Matrix([self.mean[j] for j in others]) - column * (field",
+        "sp.Matrix([law.mean[j] for j in others]) + column * (field",
+        "sp.Matrix([law.mean[j] for j in others]) - column * (field",
         samples,
         survives="the biases of hidden and idle tokens change sign together; the samples do not resolve what is left",
     ),
