@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import special
+from scipy.linalg import helmert
 
 from replicode.codegen.runtime.channel import _blocks, _response_integrands, node_dimensions
 from replicode.codegen.runtime.fields import Fields, dimensions, field_factor, fields
@@ -98,7 +99,7 @@ def fifth_order(dim: int) -> tuple[Array, Array]:
 
     They are the corners of a regular simplex, the middles of its edges, and the points opposite to them.
     """
-    corners = np.linalg.svd(np.eye(dim + 1) - 1.0 / (dim + 1))[2][:dim].T
+    corners = helmert(dim + 1).T
     middles = np.array([corners[i] + corners[j] for i in range(dim + 1) for j in range(i)])
     kinds = [k / np.linalg.norm(k, axis=1, keepdims=True) for k in (corners, middles)]
     powers = [[float(len(k)), float(((k @ kinds[0][0]) ** 4).sum())] for k in kinds]
@@ -140,7 +141,7 @@ class Cloud:
         self.inner, self.setting = inner, setting
         tokens = setting.tokens
         split = dimensions(setting)[0]
-        frame = np.linalg.svd(np.ones((1, tokens)))[2][1:].T if SHIFT_INVARIANT else np.eye(tokens)
+        frame = helmert(tokens).T if SHIFT_INVARIANT else np.eye(tokens)
         self.noise_chi = np.einsum("ts,soi->toi", frame, inner.xi[:split])
         self.noise_z = inner.xi[split:]
         self.minima: Minima | None = None
