@@ -23,7 +23,7 @@ from replicode.codegen.runtime.mixture import mixed, mixed_ladder, parts_of
 from replicode.codegen.runtime.nodes import lattice, level_count, sobol
 from replicode.codegen.runtime.population import LATTICE_DIMENSIONS
 from replicode.codegen.runtime.proxfree import ProxFreeChannel, symmetries
-from replicode.codegen.runtime.searching import searched_state
+from replicode.codegen.runtime.searching import POORLY_SEARCHED, searched_state
 from replicode.codegen.runtime.states import (
     FINEST_GAPS,
     FOLD_WEIGHT,
@@ -46,7 +46,6 @@ from replicode.codegen.runtime.states import (
 
 LARGEST_SUBTRACTED = 2e-3
 LARGEST_SIGNED = 5e-3  # the folded mass beyond which the signed fixed point may be far from that with a prox
-POORLY_SEARCHED = 1e-3  # an error from which on the prox is tried too
 FELT_FOLD = 1e-7
 SMOOTH_ERROR = 1e-3
 COARSE_DEFECT = 0.02

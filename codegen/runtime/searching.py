@@ -32,6 +32,7 @@ from replicode.codegen.runtime.searched import AUDITED, SETS, SearchedChannel
 from replicode.codegen.runtime.sensitivity import rate_slopes
 from replicode.codegen.runtime.signed import SignedChannel
 from replicode.codegen.runtime.states import (
+    FOLD_WEIGHT,
     WORST_MASS,
     WORST_RESIDUAL,
     _errors,
@@ -54,6 +55,7 @@ FIRST_RESIDUAL = 1e-5
 LEAST_SEEN = 0.1  # of a step, that the matrix explains, to be mended by it
 PLACING = 2  # evaluations that the first of some nodes counts for
 AGAIN = 4  # evaluations on nodes that are chosen
+POORLY_SEARCHED = 1e-3  # an error from which on the prox is tried too
 STILL = 0.02  # of the error asked for, that is left open of the fixed point
 SHARE_OF_LEVELS, SHARE_OF_SETS = 0.3, 0.5  # of the error asked for
 ORDER_OF_SETS = 0.55  # of the error of a set in its size, as measured
@@ -87,7 +89,10 @@ class _Plan(NamedTuple):
         """The logarithm of the nodes of a set that what is left open by the sets asks for, and the budget affords."""
         over = max(sets / (SHARE_OF_SETS * request.tol), 1.0)
         log2 = min(self.log2 + int(np.ceil(np.log2(over) / ORDER_OF_SETS)), LOG2_SETS[1])
-        while log2 > self.log2 and not request.budget.affords(PLACING * channel.work * 2.0 ** (log2 - self.log2), sets):
+        evaluations = PLACING + AGAIN - 1
+        while log2 > self.log2 and not request.budget.affords(
+            evaluations * channel.work * 2.0 ** (log2 - self.log2), sets
+        ):
             log2 -= 1
         return log2
 
@@ -120,11 +125,13 @@ def searched_state(start: Array, request: _Request) -> _State:
         state = _stated(found.last, iterations, levels + sets, near, plan, channel, ladder, request)
         finer = _Plan(level, plan.grown(float(sets[0]), channel, request))
         rest = state.error - float(sets[0])  # which larger sets leave as it is
+        missing = FOLD_WEIGHT * found.last.averages.unconverged  # and which finer nodes do not mend either
         if (
             not state.converged
             or state.error <= request.tol
             or finer == plan
             or (finer.level == plan.level and rest > request.tol)
+            or missing > max(request.tol, POORLY_SEARCHED)
         ):
             return state
         plan, tol = finer, max(_residual_tolerance(request), STILL * request.tol)
