@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from replicode.inputs.arguments import check_parameters
+from replicode.inputs.radii import only_replica_symmetric
 from replicode.kinds import ActivationLike, Model, System, Task
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths
@@ -22,6 +23,8 @@ def derived(
     given: Mapping[str, float] | None = None,
 ) -> System:
     """The system of an activation at a level that modules are generated of; no activation matters to bayes."""
+    if level != "rs":
+        only_replica_symmetric(model, f"the level {level}")
     if level == "bayes":
         check_parameters((), given or {})
         from replicode.theory.derive.bayes import derive_bayes

@@ -16,7 +16,7 @@ import sympy as sp
 
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.gaussian.laws import FieldLaw
-from replicode.theory.language.nodes import W
+from replicode.theory.language.nodes import RADIUS, W
 
 ALPHA = sp.Symbol("alpha", positive=True)
 NU = sp.Symbol("nu", nonnegative=True)
@@ -126,7 +126,8 @@ class Model:
     pairs (y, chance of it), of which one is drawn. `output` is what one token adds to f, in sigma and the token's value
     w. `risk` is what is reported of a fresh sequence. In `penalty` lambda is the strength of the block that theta
     belongs to. `covariance` is the eigenvalue of the tokens' covariance in one coordinate: one, or EIGENVALUE, and then
-    eigenvalues and teacher are data that come with every question.
+    eigenvalues and teacher are data that come with every question. `radius` is what the fields of a Gaussian token are
+    multiplied by, chi = radius c and z = radius zeta: one, or RADIUS, and then each token's is drawn from data.
     """
 
     blocks: tuple[Block, ...] = (Block("k", "chi", CHI_STAR, "score"), Block("v", "z", Z_STAR, "value"))
@@ -136,6 +137,7 @@ class Model:
     risk: sp.Expr = (Y - F) ** 2
     penalty: sp.Expr = LAMBDA * THETA**2 / 2
     covariance: sp.Expr = sp.S.One
+    radius: sp.Expr = sp.S.One
 
     @cached_property
     def key(self) -> str:
@@ -260,9 +262,9 @@ class Model:
 
     @cached_property
     def label_in_law(self) -> bool:
-        """Whether the label is one of the Gaussian fields."""
+        """Whether the label is one of the Gaussian fields; that of a token with a radius of its own is not."""
         try:
-            return bool(self.label_sources())
+            return bool(self.label_sources()) and not self.radial
         except Refusal:
             return False
 
@@ -287,8 +289,8 @@ class Model:
 
     def output_rate(self) -> sp.Expr:
         """What one token's value is multiplied by in f; only where f is linear in the values are they eliminated."""
-        rate = sp.diff(self.output, W)
-        if W in rate.free_symbols or sp.expand(self.output - rate * W) != 0:
+        rate = sp.diff(self.output.subs(W, self.radius * W), W)
+        if W in rate.free_symbols or sp.expand(self.output - rate / self.radius * W) != 0:
             raise Refusal(f"output {self.output}: only one linear in w lets the value channel be eliminated")
         return rate
 
@@ -305,6 +307,13 @@ class Model:
         if self.covariance not in (sp.S.One, EIGENVALUE):
             raise Refusal(f"covariance {self.covariance}: only 1, or {EIGENVALUE}, the eigenvalue of a coordinate")
         return bool(self.covariance != 1)
+
+    @property
+    def radial(self) -> bool:
+        """Whether every token has a radius of its own."""
+        if self.radius not in (sp.S.One, RADIUS):
+            raise Refusal(f"radius {self.radius}: only 1, or {RADIUS}, the radius of a token")
+        return bool(self.radius != 1)
 
     def whitened_curvature(self, block: Block) -> sp.Expr:
         """The curvature of the penalty in one coordinate of the whitened weights, in which the tokens are isotropic.

@@ -42,6 +42,7 @@ from replicode.codegen.lower.kernels import FACTORED, parameter_symbol
 from replicode.codegen.rewrite.unrolled import UNROLLED_TOKENS, flattened, row_symbol, unrolled
 from replicode.theory.calculus.tokens import Definition as Statement
 from replicode.theory.calculus.tokens import OuterProducts
+from replicode.theory.language.nodes import RADIUS
 
 WIDTH = 120
 EXPANSION = "expansion"
@@ -376,7 +377,8 @@ def kernel_function(
         body += _straight_body(kernel, tokens, program or unrolled(kernel, tokens, first))
     else:
         body += _vector_body(kernel, first, "len(x)" if tokens is None else str(tokens))
-    return _function(name or kernel.name, declared(kernel.name), kernel.doc, body)
+    more = [s.name for s in kernel.token_inputs if s == RADIUS]
+    return _function(name or kernel.name, declared(kernel.name, *more), kernel.doc, body)
 
 
 def _vector_body(kernel: Kernel, first: int, tokens: str) -> list[str]:

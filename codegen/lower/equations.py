@@ -353,7 +353,7 @@ def log_of(chance: sp.Expr) -> sp.Expr:
 
 def tested(system: SaddleSystem) -> bool:
     """Whether the loss of a fresh sequence is more than half its squared error."""
-    return not system.model.square or system.label.weighted
+    return (not system.model.square or system.label.weighted) and not system.model.radial
 
 
 def loss_functions(system: SaddleSystem) -> list[Function]:
@@ -377,10 +377,11 @@ def risk_functions(system: SaddleSystem) -> list[Function]:
         return population_functions(risk, system.location.weighted)
     found_risk = manifold_risk(system.model)
     names = tuple(s.name for s in found_risk.moments)
+    later = () if system.model.radial else names
     found = [
         Function(declared("risk_on_manifold", *names), (), (), found_risk.on_manifold),
-        Function(declared("noise_risk", *names), (), (), found_risk.noise_risk),
-        Function(declared("best_value_overlap", *names), (), (), found_risk.best_value_overlap),
+        Function(declared("noise_risk", *later), (), (), found_risk.noise_risk),
+        Function(declared("best_value_overlap", *later), (), (), found_risk.best_value_overlap),
     ]
     if not system.model.has_scores:
         return found

@@ -19,8 +19,8 @@ from replicode.theory.derive.channel import GAIN, U
 from replicode.theory.derive.saddle import SaddleSystem, loss_derivatives
 from replicode.theory.errors import InputError
 from replicode.theory.language.activation import Activation, TokenForm
-from replicode.theory.language.nodes import L, W, X
-from replicode.theory.model import Y
+from replicode.theory.language.nodes import RADIUS, L, W, X
+from replicode.theory.model import SIGMA, Y
 from replicode.theory.properties.kinks import piecewise
 
 MANY_TOKENS = 16  # from which on outer products were measured to be cheaper than whole matrices
@@ -53,7 +53,8 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
     tokens = tokens or system.tokens
     if tokens is None:
         raise InputError("tokens", None, "a number of tokens, or a distribution of it: a kernel is for one length")
-    stable = stable_form(system.activation if system.properties.smooth else piecewise(system.activation), tokens)
+    plain = stable_form(system.activation if system.properties.smooth else piecewise(system.activation), tokens)
+    stable = plain.multiplied(system.model.radius)
     loss = loss_derivatives(stable.form, system.values)
     sums = stable.with_shifts(loss.value_definitions)
     eliminated = value_definitions(system)
@@ -62,10 +63,10 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
     value, *gains = field_outputs(system, stable)
     slope = Output("slope", loss.gradient_x)
     curvature = Output("curvature", loss.hessian_xx, symmetric=True)
-    fields = (X, W), (Y, system.model.values.V)
+    fields = (X, W, *([RADIUS] if system.model.radial else [])), (Y, system.model.values.V)
     kernels = [
-        sigma_kernel(stable),
-        pullback_kernel(stable),
+        sigma_kernel(plain),
+        pullback_kernel(plain),
         kernel_of(
             stable,
             "loss",
@@ -133,7 +134,7 @@ def field_outputs(system: SaddleSystem, stable: StableForm) -> list[Output]:
     """The loss, sigma, the gain, and the residual's own loss."""
     return [
         Output("value", shorter(system, system.values.envelope)),
-        Output("sigmas", stable.form.f),
+        Output("sigmas", system.values.rate.xreplace({SIGMA: stable.form.f})),
         Output("gain", GAIN),
         Output("residual_loss", shorter(system, system.values.loss)),
     ]

@@ -25,6 +25,13 @@ STRUCTURED = {
     **{name: f"spectral_{name}" for name in ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")},
     **{"add_options": "structured_trained_options", "read_options": "with_spectrum"},
 }
+RADIAL = {
+    **{"radii_of": "empirical_radii", "scrambled": "radial_scrambled", "risk_at": "radial_risk"},
+    **{"label_moments": "no_moments", "tested": "untested"},
+    "ROUTES": "Routes(_ensemble, radial_averages, never_whole, coarse_radial, coarse_branch)",
+    **{"add_options": "radial_options", "read_options": "with_radii"},
+    "averages_of_length": "_doubled_averages",
+}
 PUBLIC = (
     *("METADATA", "Solution", "free_coordinates", "free_energy", "jacobian", "linearised_map", "population_risk"),
     *("residual", "risk_of_overlaps", "solve"),
@@ -67,7 +74,18 @@ LEVEL = Level(
             "tokenwise",
             "hessian",
         ),
-        *("spectrum", "fixedpoint", "states", "routes", "sensitivity", "searching", "following", "solver", "energy"),
+        *(
+            "spectrum",
+            "radial",
+            "fixedpoint",
+            "states",
+            "routes",
+            "sensitivity",
+            "searching",
+            "following",
+            "solver",
+            "energy",
+        ),
         *("kinks", "values", "tested", "spectrum_text", "options", "script"),
     ),
     public=PUBLIC,
@@ -101,7 +119,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
     moments = equations.channel_moments(system)
     signature = system_signature(system)
     return ModuleIR(
-        level=LEVEL if equations.differentiable(system) else _without(LEVEL, "free_coordinates", "linearised_map"),
+        level=_without(LEVEL, *_absent(system)),
         provenance=_provenance(system, signature, lengths),
         parameters=system.activation.parameters,
         constants=_constants(system, signature, len(moments.moments)),
@@ -126,6 +144,12 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
         ),
         choices=choices(system, system.lengths),
     )
+
+
+def _absent(system: SaddleSystem) -> tuple[str, ...]:
+    """Public names that a system has nothing for: the risk of tokens with radii asks for these too."""
+    differences = () if equations.differentiable(system) else ("free_coordinates", "linearised_map")
+    return (*differences, *(("population_risk", "risk_of_overlaps") if system.model.radial else ()))
 
 
 def _shares(lengths: Lengths) -> list[tuple[int, float]]:
@@ -203,13 +227,13 @@ def label_constants(told: LabelLaw) -> dict[str, object]:
 def averaging_choices(system: ActivationSystem, place: Location, lengths: Lengths) -> dict[str, str]:
     """What stands at the seams of the population averages: nodes for the activation, and the location's weight."""
     sampled = "limited_location" if place.hard else "sampled_location"
-    locations = {"gaussian": "None", "own": "own_location", "ranked": "ranked_location", "normalised": sampled}
+    locations = {"gaussian": "None", "own": "own_location", "ranked": "ranked_location"}
     averages = _averages(system, place, lengths)
     return {
         "averages_of_length": averages,
         **({"rough_moments": "tokenwise_moments"} if averages == "tokenwise_averages" else {}),
         "risk_of_length": "_weighted_risk" if place.weighted else "_gaussian_risk",
-        "location_at": locations[place.kind],
+        "location_at": locations.get(place.kind, sampled),
         "teacher_weight": "own_teacher" if place.kind == "own" else "softmax_teacher",
     }
 
@@ -239,7 +263,19 @@ def choices(system: SaddleSystem, lengths: Lengths) -> dict[str, str]:
     }
     if equations.tested(system):
         shared |= {"tested": "tested_scores" if system.model.has_scores else "tested_values"}
-    return shared | (_score_choices(system, lengths) if system.model.has_scores else _value_choices(system))
+    shared |= _score_choices(system, lengths) if system.model.has_scores else _value_choices(system)
+    return shared | (_radial_choices(system) if system.model.radial else {})
+
+
+def _radial_choices(system: SaddleSystem) -> dict[str, str]:
+    """Those of tokens with radii."""
+    if not (system.properties.smooth and system.model.has_scores):
+        raise Refusal(f"radii: {system.activation.text} sees no scores or has kinks, with which radii are not taken")
+    return (
+        RADIAL
+        if system.model.structured
+        else {**RADIAL, "add_options": "radii_options", "read_options": "with_radii_alone"}
+    )
 
 
 def _value_choices(system: SaddleSystem) -> dict[str, str]:

@@ -8,7 +8,7 @@ Sums of pure powers of one exponential share one shift; otherwise each log scale
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy as sp
 
@@ -29,6 +29,12 @@ class StableForm:
     form: TokenForm
     shifts: tuple[tuple[sp.Symbol, Definition], ...] = ()
     several_scales: bool = False
+
+    def multiplied(self, radius: sp.Expr) -> StableForm:
+        """The same of scores that are `radius` times x."""
+        scores = {X: radius * X}
+        shifts = tuple((s, replace(d, expr=d.expr.xreplace(scores))) for s, d in self.shifts)
+        return replace(self, form=self.form.multiplied(radius), shifts=shifts)
 
     def with_shifts(self, definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
         """The definitions of the sums with those of the shifts before them."""

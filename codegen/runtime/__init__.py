@@ -6,7 +6,8 @@ system's choice. Where to look:
 
 - what every level takes: `nodes`, `aligned` (quadrature), `newton`, `linear`, `lowrank` (algebra), `inputs`, `options`,
   `script`, `wording` (arguments and texts), `places`, `lengths`, `mixture` (order parameters, numbers of tokens),
-  `location`, `label`, `loss` (laws of one sequence), `spectrum`, `spectrum_text` (structured tokens), `kernel`.
+  `location`, `label`, `loss` (laws of one sequence), `spectrum`, `spectrum_text` (structured tokens), `radial` (tokens
+  with radii), `kernel`.
 - replica symmetric: `fields`, `prior`, `energy`, `hessian` (the equations); `channel`, `prox`, `proxfree`, `kinks`,
   `values`, `tested` (averages over one sequence); `routes` (which of them is taken); `states`, `fixedpoint`, `solver`,
   `following`, `sensitivity` (fixed points, their errors, what is read off them).

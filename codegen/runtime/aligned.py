@@ -14,7 +14,6 @@ from replicode.codegen.runtime.fields import (
     FieldFactor,
     Fields,
     field_law,
-    fields,
     jittered,
     seen_part,
     unseen_directions,
@@ -95,6 +94,11 @@ class AlignedChannel(ProxChannel):
             weights = weights * _widened_first(nodes[rows[0]])
         return AlignedChannel((nodes, weights / weights.sum()), setting)
 
+    @property
+    def dimensions(self) -> int:
+        """Those of the nodes."""
+        return len(self.zeta)
+
     def averages(self, order: Array, search: bool = False) -> Averages:
         """All averages at these order parameters, on nodes moved to where the first of them put the weight."""
         if not self.centred and location_at is not None:
@@ -103,7 +107,7 @@ class AlignedChannel(ProxChannel):
 
     def _centre(self, order: Array) -> None:
         """Move the hidden token's score to its mean under the location's weight, which then varies less."""
-        at = fields(self._law(order), self.zeta)
+        at = self._fields(order)
         total, mass = 0.0, 0.0
         for b, weights, _ in self._weighted(order, at):
             total, mass = total + float(weights @ self.zeta[0, b]), mass + float(weights.sum())

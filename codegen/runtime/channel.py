@@ -138,7 +138,8 @@ def _integrands(order: Array, setting: Setting, at: Fields, chi: Array, slopes: 
     G = (prox - w)/V_k is minus the slope there, to more digits where V_k is small; but not at a minimum on a point
     where sigma is 0/0 and has no slope.
     """
-    value, slope, sigmas, gain, residual_loss = setting.kernel.gradient(chi, at.w_z, at.y, order[V_V], setting.params)
+    point = chi, at.w_z, at.y, order[V_V], setting.params, *at.radii
+    value, slope, sigmas, gain, residual_loss = setting.kernel.gradient(*point)
     moved = chi - at.w_chi
     moved = moved - moved.mean(axis=0) if SHIFT_INVARIANT else moved  # G has nothing along the shift
     still = np.abs(moved + order[V_K] * slope) <= NOT_STATIONARY * (1.0 + np.abs(moved))
@@ -155,7 +156,7 @@ def _response_integrands(order: Array, setting: Setting, at: Fields, chi: Array)
     """
     if setting.kernel.curvature_factors is not None:
         return _low_rank_responses(order, setting, at, chi)
-    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[V_V], setting.params)
+    h, c, e = setting.kernel.curvatures(chi, at.w_z, at.y, order[V_V], setting.params, *at.radii)
     lower, pivots = factor(add_identity(order[V_K] * h))
     score = solve_factored(lower, pivots, h)
     mixed = solve_factored(lower, pivots, c)
@@ -167,7 +168,7 @@ def _response_integrands(order: Array, setting: Setting, at: Fields, chi: Array)
 def _low_rank_responses(order: Array, setting: Setting, at: Fields, chi: Array) -> Array:
     """The same of many tokens; the few samples whose inverse is not safe that way are left to the whole matrices."""
     assert setting.kernel.curvature_factors is not None
-    parts = setting.kernel.curvature_factors(chi, at.w_z, at.y, order[V_V], setting.params)
+    parts = setting.kernel.curvature_factors(chi, at.w_z, at.y, order[V_V], setting.params, *at.radii)
     h, c, e = (LowRank.of(part, at.y.size) for part in parts)
     inverse, least = Woodbury.of(h, float(order[V_K]))
     mixed = inverse.times(c)
@@ -223,9 +224,13 @@ class NodeChannel(Channel, ABC):
     def _responses(self, order: Array, at: Fields, chi: Array) -> Array:
         """Squares of the blocks of d^2 M / dw^2 and the trace of the score block: (4, n)."""
 
+    def _fields(self, order: Array) -> Fields:
+        """The fields at all nodes."""
+        return fields(self._law(order), self.zeta)
+
     def prox_points(self, order: Array, search: bool) -> tuple[Fields, Array]:
         """The fields at all nodes, and their prox."""
-        at = fields(self._law(order), self.zeta)
+        at = self._fields(order)
         self.chi = self._prox(at, (float(order[V_K]), float(order[V_V])), search)
         return at, self.chi
 

@@ -14,7 +14,7 @@ from replicode.codegen.runtime.kernel import CONJUGATE_NAMES, ORDER_NAMES, Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.population import settings_of
-from replicode.codegen.runtime.prior import Problem, gradient_at, hessian_at, spectrum_of, value_at
+from replicode.codegen.runtime.prior import Problem, gradient_at, hessian_at, radii_of, spectrum_of, value_at
 from replicode.codegen.runtime.routes import ROUTES
 from replicode.codegen.runtime.sensitivity import WIDE_STEPS, rate_slopes
 from replicode.codegen.runtime.states import FOLD_WEIGHT, _level_error
@@ -63,7 +63,7 @@ class _Point(NamedTuple):
 def _point(
     points: tuple[Mapping[str, float], Mapping[str, float]],
     physics: tuple[float, float, float, float, float],
-    spectrum: Any,
+    data: tuple[Any, Any],
     parameters: Mapping[str, float],
 ) -> _Point:
     """The checked arguments."""
@@ -71,8 +71,9 @@ def _point(
     alpha, nu, noise, lambda_k, lambda_v = physics
     order, conjugates = unknowns(points[0], ORDER_NAMES), unknowns(points[1], CONJUGATE_NAMES)
     check_physical(order)
-    settings = settings_of(nu, noise, parameter_values(parameters))
-    problem = Problem(alpha, lambda_k, lambda_v, spectrum_of(spectrum))
+    radii = radii_of(data[1])
+    settings = tuple(s._replace(radii=radii) for s in settings_of(nu, noise, parameter_values(parameters)))
+    problem = Problem(alpha, lambda_k, lambda_v, spectrum_of(data[0]))
     return _Point(order, conjugates, problem, settings)
 
 
@@ -118,10 +119,11 @@ def free_energy(
     nodes: float = 200_000,
     tol: float | None = None,
     spectrum: Any = None,
+    radii: Any = None,
     **parameters: float,
 ) -> float:
     """The replica-symmetric free energy at any point, E[M] integrated numerically: on `nodes`, or to `tol`."""
-    at = _point((order_parameters, conjugates), (alpha, nu, noise, lambda_k, lambda_v), spectrum, parameters)
+    at = _point((order_parameters, conjugates), (alpha, nu, noise, lambda_k, lambda_v), (spectrum, radii), parameters)
 
     def value(channel: Channel) -> Array:
         return np.array([value_at(at.order, at.conjugates, at.problem, channel.averages(at.order).envelope)])
@@ -141,10 +143,11 @@ def residual(
     nodes: float = 200_000,
     tol: float | None = None,
     spectrum: Any = None,
+    radii: Any = None,
     **parameters: float,
 ) -> Array:
     """The gradient of the free energy in m_k q_k V_k m_v q_v V_v, then mh_k qh_k Vh_k mh_v qh_v Vh_v."""
-    at = _point((order_parameters, conjugates), (alpha, nu, noise, lambda_k, lambda_v), spectrum, parameters)
+    at = _point((order_parameters, conjugates), (alpha, nu, noise, lambda_k, lambda_v), (spectrum, radii), parameters)
 
     def value(channel: Channel) -> Array:
         return gradient_at(at.order, at.conjugates, at.problem, channel.averages(at.order).rates)
@@ -164,10 +167,11 @@ def jacobian(
     nodes: float = 200_000,
     tol: float | None = None,
     spectrum: Any = None,
+    radii: Any = None,
     **parameters: float,
 ) -> Array:
     """The derivatives of `residual` in the twelve unknowns, in its order: symmetric, 12 x 12."""
-    at = _point((order_parameters, conjugates), (alpha, nu, noise, lambda_k, lambda_v), spectrum, parameters)
+    at = _point((order_parameters, conjugates), (alpha, nu, noise, lambda_k, lambda_v), (spectrum, radii), parameters)
 
     def value(channel: Channel) -> Array:
         second = rate_slopes(channel, at.order, WIDE_STEPS).value

@@ -139,6 +139,11 @@ class Fields(NamedTuple):
     w_z: Array
     y: Array
 
+    @property
+    def radii(self) -> tuple[Array, ...]:
+        """The radii of the tokens, of shape (L, n), where they have any."""
+        return ()
+
     def at(self, samples: Array | slice) -> Fields:
         """The fields of some of the samples."""
         return Fields(self.w_chi[:, samples], self.w_z[:, samples], self.y[samples])

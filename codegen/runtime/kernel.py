@@ -6,7 +6,7 @@ conjugates. What stands here is the theory of nothing at all: fields of unit var
 are those of the derived functions, except that the slopes of the location's weight, where it has one, are a last
 argument `s_chi`, and those of the label's law, where it is no Gaussian field, one more, `s_z`. Where it is none, the
 moments of the label are last arguments too. The means over the coordinates of structured tokens are a last argument
-`traces`.
+`traces`, and the radii of the tokens, where these have any, one of the kernels.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class LengthKernels(NamedTuple):
     row_sum: Callable[[Array], float | None]
     sigma: Callable[[Array, Array], Array]
     pullback: Callable[[Array, Array, Array], Array] = NOT_DERIVED
-    loss: Callable[[Array, Array, Array, float, Array], Array] = NOT_DERIVED
-    gradient: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array, Array, Array]] = NOT_DERIVED
-    hessian: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]] = NOT_DERIVED
-    expansion: Callable[[Array, Array, Array, float, Array], tuple[Any, ...]] = NOT_DERIVED
-    curvatures: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Array]] = NOT_DERIVED
-    hessian_factors: Callable[[Array, Array, Array, float, Array], tuple[Array, Array, Factors]] | None = None
-    curvature_factors: Callable[[Array, Array, Array, float, Array], tuple[Factors, Factors, Factors]] | None = None
+    loss: Callable[..., Array] = NOT_DERIVED
+    gradient: Callable[..., tuple[Array, Array, Array, Array, Array]] = NOT_DERIVED
+    hessian: Callable[..., tuple[Array, Array, Array]] = NOT_DERIVED
+    expansion: Callable[..., tuple[Any, ...]] = NOT_DERIVED
+    curvatures: Callable[..., tuple[Array, Array, Array]] = NOT_DERIVED
+    hessian_factors: Callable[..., tuple[Array, Array, Factors]] | None = None
+    curvature_factors: Callable[..., tuple[Factors, Factors, Factors]] | None = None
     newton: Callable[..., int] | None = None
     node_sums: Callable[..., Array] | None = None
 
@@ -80,37 +80,43 @@ def pullback(x: Array, w: Array, params: Array) -> Array:
     return np.zeros_like(x)
 
 
-def loss(x: Array, w: Array, y: Array, V_v: float, params: Array) -> Array:
+def loss(x: Array, w: Array, y: Array, V_v: float, params: Array, *radii: Array) -> Array:
     """The loss with z eliminated."""
     return np.zeros_like(y)
 
 
-def gradient(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple[Array, Array, Array, Array, Array]:
+def gradient(
+    x: Array, w: Array, y: Array, V_v: float, params: Array, *radii: Array
+) -> tuple[Array, Array, Array, Array, Array]:
     """Loss, its slope in chi, sigma, the gain G_z = gain sigma, and the residual's own loss."""
     return np.zeros_like(y), np.zeros_like(x), np.zeros_like(x), np.zeros_like(y), np.zeros_like(y)
 
 
-def hessian(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple[Array, Array, Array]:
+def hessian(x: Array, w: Array, y: Array, V_v: float, params: Array, *radii: Array) -> tuple[Array, Array, Array]:
     """Loss, slope and Hessian in chi."""
     return np.zeros_like(y), np.zeros_like(x), np.zeros((len(x), *x.shape))
 
 
-def expansion(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple[Any, ...]:
+def expansion(x: Array, w: Array, y: Array, V_v: float, params: Array, *radii: Array) -> tuple[Any, ...]:
     """All of `gradient` and the Hessian in chi, at once."""
     return (*gradient(x, w, y, V_v, params), [np.zeros((len(x) - i, y.size)) for i in range(len(x))])
 
 
-def curvatures(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple[Array, Array, Array]:
+def curvatures(x: Array, w: Array, y: Array, V_v: float, params: Array, *radii: Array) -> tuple[Array, Array, Array]:
     """Second derivatives of the loss in (chi, chi), (chi, w_z), (w_z, w_z)."""
     return np.zeros((len(x), *x.shape)), np.zeros((len(x), *x.shape)), np.zeros((len(x), *x.shape))
 
 
-def hessian_factors(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple[Array, Array, Factors]:
+def hessian_factors(
+    x: Array, w: Array, y: Array, V_v: float, params: Array, *radii: Array
+) -> tuple[Array, Array, Factors]:
     """Loss, slope and Hessian in chi, as a diagonal plus outer products."""
     return np.zeros_like(y), np.zeros_like(x), (np.zeros_like(x), (), ())
 
 
-def curvature_factors(x: Array, w: Array, y: Array, V_v: float, params: Array) -> tuple[Factors, Factors, Factors]:
+def curvature_factors(
+    x: Array, w: Array, y: Array, V_v: float, params: Array, *radii: Array
+) -> tuple[Factors, Factors, Factors]:
     """Second derivatives of the loss as diagonals plus outer products."""
     return ((np.zeros_like(x), (), ()),) * 3
 

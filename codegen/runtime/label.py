@@ -171,11 +171,17 @@ class LineLabel(NamedTuple):
     gain: float | Array
     spread: float | Array
     lines: Array
+    radius: float | Array = 1.0
+
+    def of_radius(self, radius: Array) -> LineLabel:
+        """The label of tokens with radii: it sees these times z*."""
+        return self._replace(radius=radius)
 
     def at(self, w: Array, xi: Array) -> Told:
         """The label on the line of each branch."""
         line = self.lines[_branch(xi)].T if LABEL_BRANCHES > 1 else self.lines[0][:, None]
         a, b, c, chance = line
+        a = a * self.radius
         deviation = np.sqrt(a * a * self.spread + c * c)
         y = a * self.gain * w + b + deviation * xi[0]
         return Told(y, np.broadcast_to(LABEL_COPIES * chance, y.shape), (a * xi[0] / deviation)[None])

@@ -8,12 +8,16 @@ from replicode.codegen.runtime.kernel import KERNELS, Array, LengthKernels
 
 
 class Setting(NamedTuple):
-    """What an average depends on besides the order parameters: signal, noise, parameters, and the length's kernels."""
+    """What an average depends on besides the order parameters: signal, noise, parameters, and the length's kernels.
+
+    `radii` are those that tokens are drawn from, where they have any.
+    """
 
     nu: float
     noise: float
     params: Array
     kernel: LengthKernels = KERNELS[0]
+    radii: Array | None = None
 
     @property
     def tokens(self) -> int:

@@ -67,7 +67,7 @@ class FieldWeight(Protocol):
 
 def location_dimensions(setting: Setting) -> int:
     """Number of further normals that the weight needs."""
-    return setting.tokens if LOCATION == "normalised" and not np.isinf(setting.nu) else 0
+    return setting.tokens if LOCATION == "radial" or (LOCATION == "normalised" and not np.isinf(setting.nu)) else 0
 
 
 LocationAt = Callable[[Array, Setting, bool], FieldWeight]

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from replicode.codegen.runtime.spectrum_text import named_columns
+from replicode.codegen.runtime.spectrum_text import named_columns, named_radii
 
 
 def _parameter(text: str) -> tuple[str, float]:
@@ -52,6 +52,22 @@ def structured_trained_options(parser: argparse.ArgumentParser) -> None:
     _spectrum_options(parser)
 
 
+def radial_options(parser: argparse.ArgumentParser) -> None:
+    """The same of tokens with radii."""
+    structured_trained_options(parser)
+    _radii_option(parser)
+
+
+def radii_options(parser: argparse.ArgumentParser) -> None:
+    """Of isotropic tokens with radii."""
+    trained_options(parser)
+    _radii_option(parser)
+
+
+def _radii_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--radii", required=True, help="a file of radii of tokens")
+
+
 def _spectrum_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spectrum", help="power:A:D, or a file of eigenvalues; left out: isotropic tokens")
     parser.add_argument("--teacher", help="isotropic, white, top:P, or a file of weights")
@@ -83,6 +99,16 @@ def with_spectrum(options: dict[str, Any]) -> dict[str, Any]:
     if spectrum is None and teacher is None:
         return options
     return {**options, "spectrum": named_columns([1.0] if spectrum is None else spectrum, teacher)[0]}
+
+
+def with_radii_alone(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with the radii of a file."""
+    return {**options, "radii": named_radii(options["radii"])}
+
+
+def with_radii(options: dict[str, Any]) -> dict[str, Any]:
+    """The same with the columns that spectrum and teacher name."""
+    return with_spectrum(with_radii_alone(options))
 
 
 add_options: Callable[[argparse.ArgumentParser], None] = trained_options

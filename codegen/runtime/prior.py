@@ -79,6 +79,13 @@ def no_norms(conjugates: Array, errors: Array, problem: Problem) -> dict[str, tu
     return {}
 
 
+def no_radii(given: Any) -> Array | None:
+    """Gaussian tokens have none."""
+    if given is not None:
+        raise ArgumentError("radii", "radii", "None: this module was generated for Gaussian tokens")
+    return None
+
+
 def value_at(order: Array, conjugates: Array, problem: Problem, envelope: float) -> float:
     """The free energy, given E[M]."""
     traces = traces_at(conjugates, problem)
@@ -104,6 +111,7 @@ def slopes_at(order: Array, conjugates: Array, problem: Problem, envelope: float
 
 
 spectrum_of: Callable[[Any], Spectrum | None] = no_spectrum
+radii_of: Callable[[Any], Array | None] = no_radii
 traces_at: Callable[[Array, Problem], tuple[Array, ...]] = no_traces
 image_at: Callable[[Array, Problem], Array] = closed_image
 softness_at: Callable[[Array, Array, Problem], float] = closed_softness

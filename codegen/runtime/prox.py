@@ -30,7 +30,7 @@ def objective(chi: Array, at: Fields, V: tuple[float, float], setting: Setting) 
     """|chi - w_chi|^2 / (2 V_k) + loss, infinite where it is not a number."""
     with np.errstate(all="ignore"):
         distance = ((chi - at.w_chi) ** 2).sum(axis=0) / (2.0 * V[0])
-        value = distance + setting.kernel.loss(chi, at.w_z, at.y, V[1], setting.params)
+        value = distance + setting.kernel.loss(chi, at.w_z, at.y, V[1], setting.params, *at.radii)
     return np.where(np.isnan(value), np.inf, value)
 
 
@@ -74,7 +74,7 @@ def _newton_step(point: Array, at: Fields, V: tuple[float, float], setting: Sett
     """
     if (factors := setting.kernel.hessian_factors) is None:
         return _factored_step(point, at, V, setting)
-    _, slope, parts = factors(point, at.w_z, at.y, V[1], setting.params)
+    _, slope, parts = factors(point, at.w_z, at.y, V[1], setting.params, *at.radii)
     slope = point - at.w_chi + V[0] * slope
     inverse = Woodbury.of(LowRank.of(parts, point.shape[1]), V[0])
     step, least = -inverse.solve(slope), inverse.least
@@ -85,7 +85,7 @@ def _newton_step(point: Array, at: Fields, V: tuple[float, float], setting: Sett
 
 
 def _factored_step(point: Array, at: Fields, V: tuple[float, float], setting: Setting) -> tuple[Array, Array, Array]:
-    _, slope, curvature = setting.kernel.hessian(point, at.w_z, at.y, V[1], setting.params)
+    _, slope, curvature = setting.kernel.hessian(point, at.w_z, at.y, V[1], setting.params, *at.radii)
     slope = point - at.w_chi + V[0] * slope
     lower, pivots = factor(add_identity(V[0] * curvature), floor=SMALLEST_PIVOT)
     return slope, -solve_factored(lower, pivots, slope), pivots.min(axis=0)

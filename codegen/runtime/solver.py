@@ -40,7 +40,7 @@ from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.newton import spectral_radius
 from replicode.codegen.runtime.places import BLOCKS, ordered
 from replicode.codegen.runtime.population import informed_overlaps, settings_of
-from replicode.codegen.runtime.prior import Problem, norms_at, softness_at, spectrum_of, traces_at, value_at
+from replicode.codegen.runtime.prior import Problem, norms_at, radii_of, softness_at, spectrum_of, traces_at, value_at
 from replicode.codegen.runtime.routes import ROUTES, coarse_branch
 from replicode.codegen.runtime.sensitivity import ALL_PARAMETERS, slopes_of
 from replicode.codegen.runtime.states import (
@@ -133,6 +133,7 @@ def solve(
     branches: bool = True,
     stability: bool = True,
     spectrum: Any = None,
+    radii: Any = None,
     **parameters: float,
 ) -> Solution:
     """Solve the saddle-point equations; `tol` is the absolute error asked for on test_risk.
@@ -141,7 +142,8 @@ def solve(
     for those of every quantity in every parameter, or in those named. `init` may also be a mapping: the order
     parameters of a solution nearby, to start from. `branches` looks for another branch, of lower energy, and
     `stability` into whether replica symmetry holds, which is said where it is not done. A module of structured tokens
-    takes a `spectrum`: rows of eigenvalues s_i, with one or two columns of teachers' weights t_i.
+    takes a `spectrum`: rows of eigenvalues s_i, with one or two columns of teachers' weights t_i; one of tokens with
+    radii takes the `radii` of a pool of tokens.
     """
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
     if tol is not None:
@@ -149,7 +151,8 @@ def solve(
     if isinstance(init, str) and init not in ("informed", "random"):
         raise ArgumentError("init", init, "'informed', 'random', or a mapping of order parameters")
     wanted = _differentiated(derivatives)
-    settings = settings_of(nu, noise, parameter_values(parameters))
+    drawn = radii_of(radii)
+    settings = tuple(s._replace(radii=drawn) for s in settings_of(nu, noise, parameter_values(parameters)))
     problem = admitted(Problem(float(alpha), float(lambda_k), float(lambda_v), spectrum_of(spectrum)), float(noise))
     request = _Request(
         settings, problem, AIMED_AT if tol is None else float(tol), _budget(tol), not isinstance(init, str)

@@ -13,6 +13,7 @@ from replicode.codegen.runtime.kernel import Array
 
 SPECTRA = "power:A:D, or a file (.npy, or text) of one, two or three columns"
 TEACHERS = "isotropic, white, top:P, or a file (.npy, or text) of one or two columns"
+RADII_FILE = "a file (.npy, or text) of numbers above 0"
 MOST_EXPONENT = 50.0
 MOST_DIM = 1_000_000
 
@@ -26,6 +27,13 @@ def named_columns(spectrum: Any, teacher: str | None) -> tuple[Array, str, str]:
     if teacher is not None:
         raise ArgumentError("teacher", told, "nothing: the spectrum has the teacher's weights in its columns")
     return table, text, "given with the spectrum"
+
+
+def named_radii(radii: Any) -> Array:
+    """The radii of a file, or of an array."""
+    if not isinstance(radii, str | Path):
+        return np.asarray(radii, dtype=float)
+    return _numbers_in("radii", str(radii), RADII_FILE)
 
 
 def _table(spectrum: Any) -> tuple[Array, str]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from replicode.codegen.runtime.aligned import AlignedChannel, aligned_dimensions
+from replicode.codegen.runtime.aligned import AlignedChannel
 from replicode.codegen.runtime.channel import PROX_WORK, Averages, Channel, Ensemble, Ladder, mean_of, node_dimensions
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
@@ -29,7 +29,6 @@ from replicode.codegen.runtime.fixedpoint import (
 )
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
-from replicode.codegen.runtime.location import location_dimensions
 from replicode.codegen.runtime.mixture import mixed, parts_of
 from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block
 from replicode.codegen.runtime.population import _population_risk
@@ -66,6 +65,7 @@ ROUNDING = 1e-13
 
 UNBOUNDED = Budget()
 dimensions_of: Callable[[Setting], int] = node_dimensions
+scrambled: Callable[[int, int, Setting], AlignedChannel] = AlignedChannel.scrambled
 
 
 class _State(NamedTuple):
@@ -340,7 +340,7 @@ def _scrambled(log2: int, seed: int, request: _Request, searched: float = 1.0) -
     """Every length's averages on one scrambled Sobol set, of which a share is searched for minima."""
 
     def made(setting: Setting) -> Channel:
-        channel = AlignedChannel.scrambled(log2, seed, setting)
+        channel = scrambled(log2, seed, setting)
         channel.searched = searched
         return channel
 
@@ -382,7 +382,8 @@ def _on_scrambles(
     slopes = _risk_slopes(found.last.order, request, np.full(RATES, RISK_STEP))
     scatter = _scatter(ensemble, found.last, near, request, slopes) + left
     errors = _errors(found.last, near, slopes, request, scatter, 0.0)
-    dim = max(sum(aligned_dimensions(s)) + location_dimensions(s) for s in request.settings)
+    few = [part for _, part in parts_of(ensemble.channels[0]) if isinstance(part, AlignedChannel)]
+    dim = max(part.dimensions for part in few)
     method = f"prox, {sets} x Sobol of {2**log2} nodes in {dim} dimensions"
     settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))

@@ -19,6 +19,7 @@ from replicode.theory.errors import InputError
 )
 @click.option("-o", "--output", required=True, help="The file to write.")
 @options.spectrum
+@options.radii
 @options.param
 def command(
     activation: str | None,
@@ -29,6 +30,7 @@ def command(
     parameters: dict[str, float],
     spectrum: str | None,
     teacher: str | None,
+    radii: str | None,
     loss: str,
     labels: str,
 ) -> None:
@@ -42,17 +44,18 @@ def command(
     from replicode.codegen.compiler import generate
     from replicode.inputs.asked import asked
     from replicode.inputs.learned import learned, named
+    from replicode.inputs.radii import radial, token_radii
     from replicode.inputs.spectrum import structured, token_spectrum
     from replicode.theory.derive.bayes import BayesSystem
     from replicode.theory.lengths import lengths
     from replicode.verbs.derive import derive
 
-    law, data = lengths(tokens), token_spectrum(spectrum, teacher)
-    model = structured(learned(None, loss, labels), data)
+    law, data, drawn = lengths(tokens), token_spectrum(spectrum, teacher), token_radii(radii)
+    model = radial(structured(learned(None, loss, labels), data), drawn)
     system = derive(activation, task, law, model, parameters=parameters, level=level)
     trained = None if isinstance(system, BayesSystem) else system.activation
     of = activation if trained else None
-    question = named(loss, labels) | (data.question() if data else {})
+    question = named(loss, labels) | {k: v for d in (data, drawn) if d for k, v in d.question().items()}
     module = generate(system)
     write(target, module.source)
     if printed:

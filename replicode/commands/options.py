@@ -184,6 +184,7 @@ def folder(default: str, what: str) -> Option:
     return click.option("-o", "--output", default=default, show_default=True, help=text)
 
 
+radii = click.option("--radii", default=None, help="Tokens times radii drawn from a file of them, one a token.")
 spectrum = together(
     click.option("--spectrum", default=None, help="Structured tokens: power:A:D, or a file of eigenvalues."),
     click.option("--teacher", default=None, help="With a spectrum: isotropic, white, top:P, or a file of weights."),

@@ -16,6 +16,7 @@ from replicode.commands.verb import Verb, show
 @options.tokens
 @options.physics
 @options.spectrum
+@options.radii
 @options.learned
 @options.digits
 @click.option("--backend", default="numpy", show_default=True, help="numpy, or fast: compiled loops (C compiler).")

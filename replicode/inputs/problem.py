@@ -15,6 +15,7 @@ import numpy as np
 from replicode.inputs.arguments import PHYSICS, point
 from replicode.inputs.asked import asked
 from replicode.inputs.learned import LABELS, LOSS, learned, named
+from replicode.inputs.radii import RadiiLike, TokenRadii, only_replica_symmetric, radial, token_radii
 from replicode.inputs.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.modules import call, module_for
 from replicode.theory.errors import InputError
@@ -39,14 +40,15 @@ class ModelTexts:
     labels: str = LABELS
     spectrum: SpectrumLike | None = None
     teacher: str | None = None
+    radii: RadiiLike | None = None
 
 
 @dataclass(frozen=True)
 class Problem:
     """A module with the values of all parameters; `act`, `task`, `law` and `model` say what it was made for.
 
-    `spectrum` is that of structured tokens, `named` are loss and labels as they were asked for, and `backend` is what
-    computes the channel.
+    `spectrum` is that of structured tokens, `radii` are those of tokens that have any, `named` are loss and labels as
+    they were asked for, and `backend` is what computes the channel.
     """
 
     act: ActivationLike
@@ -58,6 +60,7 @@ class Problem:
     spectrum: TokenSpectrum | None = None
     named: Mapping[str, str] = field(default_factory=dict)
     backend: str = "numpy"
+    radii: TokenRadii | None = None
 
     @property
     def physics(self) -> dict[str, float]:
@@ -82,7 +85,8 @@ class Problem:
     @property
     def data(self) -> dict[str, Any]:
         """What the module's functions are given besides numbers."""
-        return {} if self.spectrum is None else {"spectrum": self.spectrum.argument}
+        spectrum = {} if self.spectrum is None else {"spectrum": self.spectrum.argument}
+        return spectrum | ({} if self.radii is None else {"radii": self.radii.values})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,16 +121,19 @@ class Problem:
 
     def arguments(self) -> dict[str, Any]:
         """What a verb takes, beside the activation, for the same problem."""
-        posed = {"task": self.task, "tokens": self.law, "model": self.model, "spectrum": self.spectrum}
+        posed: dict[str, Any] = {"task": self.task, "tokens": self.law, "model": self.model, "spectrum": self.spectrum}
+        posed |= {} if self.radii is None else {"radii": self.radii}
         return {**posed, **self.physics, "parameters": self.own}
 
     def asked(self, **options: Any) -> dict[str, Any]:
         """What was asked for, in words and numbers that JSON holds."""
-        question = {**self.named, **({} if self.spectrum is None else self.spectrum.question())}
+        data = [d.question() for d in (self.spectrum, self.radii) if d is not None]
+        question = {k: v for part in (self.named, *data) for k, v in part.items()}
         return asked(self.act, self.task, self.law, self.own, self.model, **self.physics, **question, **options)
 
     def attention(self) -> GeneratedAttention:
         """The same as the trainer and the measurements see it."""
+        only_replica_symmetric(self.model, "training; validate --embeddings trains on a pool of tokens")
         from replicode.theory.model import DEFAULT_MODEL
         from replicode.validation.data.spectrum import Coordinates
         from replicode.validation.module import GeneratedAttention
@@ -155,8 +162,10 @@ def problem(
     own = {name: value for name, value in numbers.items() if name not in PHYSICS}
     given = given_parameters(parameters, {**own, **(more or {})})
     law, how = lengths(tokens), texts or ModelTexts()
-    spectrum = token_spectrum(how.spectrum, how.teacher)
-    model = structured(learned(model, how.loss, how.labels), spectrum)
+    spectrum, radii = token_spectrum(how.spectrum, how.teacher), token_radii(how.radii)
+    model = radial(structured(learned(model, how.loss, how.labels), spectrum), radii)
+    if radii is not None and backend != "numpy":
+        raise InputError("backend", backend, "numpy, with radii")
     module, values = module_for(act, task, law, backend, given, model)
     texts_asked = named(how.loss, how.labels)
-    return Problem(act, task, law, model, module, {**at, **values}, spectrum, texts_asked, backend)
+    return Problem(act, task, law, model, module, {**at, **values}, spectrum, texts_asked, backend, radii)

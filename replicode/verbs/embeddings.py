@@ -11,7 +11,7 @@ from replicode.inputs.problem import ModelTexts, problem
 from replicode.inputs.spectrum import TokenSpectrum, teacher_weights
 from replicode.kinds import ActivationLike, Task
 from replicode.results import Result
-from replicode.theory.errors import InputError, Refusal
+from replicode.theory.errors import InputError
 from replicode.theory.lengths import Tokens, lengths
 from replicode.theory.limits import whole_number
 from replicode.verbs.solve import solve
@@ -112,11 +112,15 @@ def validate_embeddings(
         init,
     )
     share = study_of.tilted_share(pool, study)
-    if radial == "empirical":
-        _elliptical(study, pool).check()
-    solution = solve(act, **posed.arguments(), digits=digits, init=init)
-    theory, errors, notes = _theory(solution, study, pool, radial, data, at)
-    surrogate, real = study_of.run(pool, study, seeds, radial == "empirical", root_seed, progress)
+    empirical = radial == "empirical"
+    asked = (
+        problem(act, task, law, at, parameters, more, texts=ModelTexts(spectrum=data, radii=pool.radii))
+        if empirical
+        else posed
+    )
+    solution = solve(act, **asked.arguments(), digits=digits, init=init)
+    theory, errors = _theory(solution)
+    surrogate, real = study_of.run(pool, study, seeds, empirical, root_seed, progress)
     found = study_of.compare(theory, errors, surrogate, real)
     options = {
         "normalise": normalise,
@@ -140,37 +144,15 @@ def validate_embeddings(
         p_value=found.p_value,
         power=found.power,
         effective_rank=float(solution.effective_rank or 0.0),
-        warnings=(*solution.warnings, *notes, *found.warnings, *study_of.diagnosis(pool, radial == "empirical")),
+        warnings=(*solution.warnings, *found.warnings, *study_of.diagnosis(pool, empirical)),
         asked=posed.asked(**options),
     )
 
 
-def _elliptical(study: Any, pool: Any) -> Any:
-    from replicode.validation.data.elliptical import EllipticalLaw
-
-    at = study.attention
-    return EllipticalLaw(at.module, at, at.model, study.tokens, at.nu, at.noise, pool.radii)
-
-
-def _theory(
-    solution: Any, study: Any, pool: Any, radial: str, data: TokenSpectrum, at: Mapping[str, float]
-) -> tuple[dict[str, float], dict[str, float], tuple[str, ...]]:
-    """All quantities with their errors, and warnings: of Gaussian tokens, or with the radii of the pool."""
+def _theory(solution: Any) -> tuple[dict[str, float], dict[str, float]]:
+    """All quantities with their errors."""
     from replicode.validation.statistics.measure import QUANTITIES
 
     fields = solution._asdict() | dict(solution.order_parameters)
-    theory = {q: float(fields[q]) for q in QUANTITIES}
     bounds = {**solution.errors, "test_risk": solution.error}
-    errors = {q: float(bounds[q]) for q in QUANTITIES}
-    if radial == "gaussian":
-        return theory, errors, ()
-    if not solution.converged:
-        raise Refusal("radial empirical: the theory of Gaussian tokens, from which it starts, has no solution here")
-    import numpy as np
-
-    from replicode.validation.data.elliptical import elliptical_theory
-
-    start = np.array([solution.order_parameters[n] for n in study.attention.module.ORDER_NAMES])
-    problem = (at["alpha"], at["lambda_k"], at["lambda_v"])
-    found, errors, settled = elliptical_theory(_elliptical(study, pool), problem, data.argument, start, theory)
-    return found, errors, () if settled else ("not converged: the theory with empirical radii",)
+    return {q: float(fields[q]) for q in QUANTITIES}, {q: float(bounds[q]) for q in QUANTITIES}

@@ -20,6 +20,7 @@ from replicode.codegen.runtime.wording import told_apart
 from replicode.inputs.arguments import accuracy, not_negative
 from replicode.inputs.asked import asked
 from replicode.inputs.learned import LABELS, LOSS, learned, named
+from replicode.inputs.radii import only_replica_symmetric
 from replicode.inputs.spectrum import SpectrumLike, token_spectrum
 from replicode.results import Result
 from replicode.theory.budget import BudgetSpent, budget
@@ -146,6 +147,7 @@ def population(
 
 def _squared(model: Model | None) -> Model | None:
     """A model whose least risk with infinite data is that of the squared error on a Gaussian label."""
+    only_replica_symmetric(model, "infinite data")
     if model is None or (model.square and model.label_in_law):
         return model
     if not model.square:

@@ -12,6 +12,7 @@ from replicode.inputs.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGI
 from replicode.inputs.content import model_content, task_content
 from replicode.inputs.learned import LABELS, LOSS, signal
 from replicode.inputs.problem import ModelTexts, Problem, problem
+from replicode.inputs.radii import RadiiLike
 from replicode.inputs.spectrum import SpectrumLike, TokenSpectrum
 from replicode.kinds import ActivationLike, Model, Task
 from replicode.results import Solution
@@ -48,6 +49,7 @@ def solve(
     model: Model | None = None,
     spectrum: SpectrumLike | None = None,
     teacher: str | None = None,
+    radii: RadiiLike | None = None,
     parameters: Mapping[str, float] | None = None,
     **more: float,
 ) -> Solution:
@@ -64,6 +66,7 @@ def solve(
     loss on noisy values of the hidden token. `nu` may be left out where the activation is a constant.
     With a `spectrum` the tokens are structured: power:A:D, a file, or an array of eigenvalues, with a `teacher`;
     the overlaps then are in the metric of the covariance, and bayes_risk is that of an estimator that knows both.
+    With `radii`, a file or an array, every token is a Gaussian one times a radius drawn from them.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
     tolerance = None if digits is None else check_digits(digits, MOST_DIGITS)
@@ -77,10 +80,10 @@ def solve(
         raise InputError("digits", digits, f"at most {DOUBLE_DIGITS} where derivatives are asked for")
     if rsb not in (None, 0, 1):
         raise InputError("rsb", rsb, "0 or 1: one step of breaking is what there is")
-    if spectrum is not None:
-        check_structured(wanted, rsb)
+    if spectrum is not None or radii is not None:
+        check_structured(wanted, rsb, "a spectrum" if radii is None else "radii")
     numbers = {"alpha": alpha, "nu": signal(act, nu), "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    how = ModelTexts(loss, labels, spectrum, teacher)
+    how = ModelTexts(loss, labels, spectrum, teacher, radii)
     posed = problem(act, task, tokens, numbers, parameters, more, model, how, backend)
     if wanted is not None and wanted > DOUBLE_DIGITS:
         from replicode.verbs.precise import precise_solution
@@ -89,7 +92,7 @@ def solve(
     else:
         fields = posed.solve(tolerance, init, derivatives)._asdict()
     solution = _beside_branches(Solution(**fields, asked=posed.asked(**options)), posed, branches)
-    if rsb or (rsb is None and wanted is None and spectrum is None):
+    if rsb or (rsb is None and wanted is None and spectrum is None and radii is None):
         solution = beside_step(solution, posed, asked_for=bool(rsb))
     return bayes_beside(solution, posed) if bayes else solution
 
@@ -100,16 +103,16 @@ def _beside_branches(solution: Solution, posed: Problem, wanted: bool) -> Soluti
 
     if wanted:
         return searched(solution, posed)
-    quick = (solution.asked.get("digits") or 0) <= DOUBLE_DIGITS and posed.spectrum is None
+    quick = (solution.asked.get("digits") or 0) <= DOUBLE_DIGITS and not posed.data
     return other_branch(solution, posed) if quick else solution
 
 
-def check_structured(digits: int | None, rsb: int | None) -> None:
+def check_structured(digits: int | None, rsb: int | None, what: str = "a spectrum") -> None:
     """What is not there for structured tokens is refused with the reason."""
     if rsb:
-        raise Refusal("rsb: one step of breaking with a spectrum; its prior is derived for isotropic tokens alone")
+        raise Refusal(f"rsb: one step of breaking with {what}; it is derived for isotropic Gaussian tokens alone")
     if digits is not None and digits > DOUBLE_DIGITS:
-        raise Refusal(f"digits: {digits} of them with a spectrum; its means over coordinates are in double precision")
+        raise Refusal(f"digits: {digits} of them with {what}; the averages over these are in double precision")
 
 
 def slow_bayes(module: ModuleType) -> bool:
@@ -160,7 +163,7 @@ def bayes_beside(solution: Found, posed: Problem) -> Found:
 
     A warning says where the solution claims to beat it.
     """
-    if slow_bayes(posed.module):
+    if posed.radii is not None or slow_bayes(posed.module):
         return solution
     at = solution.asked
     here = at["alpha"], at["nu"], at["noise"]

@@ -1,7 +1,6 @@
-"""Real tokens: pools, diagnostics, the elliptical law, and the three columns, on pools made here."""
+"""Real tokens: pools, diagnostics, and the three columns, on pools made here."""
 
 import json
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -10,12 +9,8 @@ from click.testing import CliRunner
 
 import replicode as rc
 from replicode.cli import main
-from replicode.modules import module_for
-from replicode.theory.errors import InputError, Refusal
-from replicode.theory.model import STRUCTURED_MODEL
-from replicode.validation.data.elliptical import EllipticalChannel, EllipticalLaw, elliptical_theory
+from replicode.theory.errors import InputError
 from replicode.validation.data.pool import effective_sample, pool_of, read_pool
-from replicode.validation.module import GeneratedAttention
 from replicode.validation.studies import embeddings as study_of
 
 DIM = 12
@@ -136,67 +131,6 @@ def test_a_spiked_task_tilts_the_pool():
     assert 0.5 < report.diagnostics["tilted_sample"] < 1
 
 
-def _law(nu=np.inf, radii=(1.0,)):
-    module = module_for("softmax", "max", 2, model=STRUCTURED_MODEL)[0]
-    attention = GeneratedAttention(module, nu, 0.3, np.zeros(0), STRUCTURED_MODEL)
-    return EllipticalLaw(module, attention, STRUCTURED_MODEL, 2, nu, 0.3, np.array(radii))
-
-
-def test_radii_of_one_are_gaussian_tokens():
-    """The averages at an order parameter of no solution, by other nodes and another prox."""
-    law, order = _law(), np.array([0.6, 0.55, 0.4, 0.8, 0.8, 0.3])
-    found = [EllipticalChannel(law, seed, 9).averages(order) for seed in range(6)]
-    exact = law.module.ROUTES.averages(order, law.module.Setting(np.inf, 0.3, np.zeros(0)), 50_000)
-    for name in ("rates", "envelope", "train_loss"):
-        values = np.array([getattr(f, name) for f in found])
-        sem = values.std(axis=0, ddof=1) / np.sqrt(len(values))
-        assert (np.abs(values.mean(axis=0) - getattr(exact, name)) < 8 * sem + 1e-4).all(), name
-
-
-def test_rates_are_the_gradient_of_the_envelope():
-    """dE[M] on fixed nodes, radii of two sizes: V by differences on the same nodes, exactly; m and q within noise."""
-    law, order = _law(radii=(0.6, 1.28)), np.array([0.6, 0.55, 0.4, 0.8, 0.8, 0.3])
-    channel = EllipticalChannel(law, 0, 10)
-    found = channel.averages(order).rates
-    for place, accuracy in enumerate((0.1, 0.1, 1e-5, 0.1, 0.1, 1e-5)):
-        up, down = (channel.averages(order + h * np.eye(6)[place]).envelope for h in (1e-4, -1e-4))
-        assert found[place] == pytest.approx((up - down) / 2e-4, abs=accuracy), place
-
-
-def test_the_elliptical_prox_is_a_minimum():
-    """Moved a little along any direction, the objective does not fall: at first order it does not change."""
-    law, order = _law(radii=(0.6, 1.28)), np.array([0.6, 0.55, 0.4, 0.8, 0.8, 0.3])
-    channel = EllipticalChannel(law, 0, 8)
-    channel.averages(order)
-    at, v = channel._fields(order)[:3], (0.4, 0.3)
-    for way in np.eye(2):
-        up, down = (channel._value(channel.c + h * way[:, None], at, v) for h in (1e-4, -1e-4))
-        assert np.abs(up - down).max() / 2e-4 < 1e-5
-        assert (up + down - 2 * channel._value(channel.c, at, v) > 0).all()
-
-
-def test_the_elliptical_risk_is_that_of_samples():
-    law, rng = _law(nu=2.0, radii=(0.6, 1.28)), np.random.default_rng(2)
-    order = np.array([0.6, 0.55, 0.4, 0.8, 0.8, 0.3])
-    found = np.mean([EllipticalChannel(law, seed, 12).risk(order) for seed in range(4)])
-    n = 400_000
-    r = rng.choice(law.radii, size=(2, n))
-    star, noise, zeta, more = rng.standard_normal((4, 2, n))
-    chi = r * (0.6 * star + np.sqrt(0.55 - 0.36) * noise)
-    z = r * (0.8 * zeta + np.sqrt(0.8 - 0.64) * more)
-    eps = (2.0 * r * star + rng.gumbel(size=(2, n))).argmax(axis=0)
-    y = (r * zeta)[eps, np.arange(n)] + 0.3 * rng.standard_normal(n)
-    sigma = np.exp(chi) / np.exp(chi).sum(axis=0)
-    losses = (y - (sigma * z).sum(axis=0)) ** 2
-    assert found == pytest.approx(losses.mean(), abs=5 * losses.std() / np.sqrt(n) + 1e-3)
-
-
-def test_tasks_that_tilt_have_no_elliptical_theory():
-    module = module_for("softmax", "spiked", 2, model=STRUCTURED_MODEL)[0]
-    with pytest.raises(Refusal, match="tilts the law of the radii"):
-        replace(_law(), module=module).check()
-
-
 @pytest.mark.full
 def test_the_elliptical_law_mends_what_radii_break():
     """Radii of exp(0.5 xi): the Gaussian theory is off by several per cent, the elliptical one is not."""
@@ -206,15 +140,6 @@ def test_the_elliptical_law_mends_what_radii_break():
     mended = rc.validate_embeddings("softmax", tokens, radial="empirical", **point)
     assert any("not Gaussian" in w for w in plain.warnings) and not any("not Gaussian" in w for w in mended.warnings)
     assert abs(plain.difference["energy"]["z"]) > 5 > abs(mended.difference["energy"]["z"])
-
-
-@pytest.mark.full
-def test_the_theory_of_a_pool_has_its_own_errors():
-    law = _law(radii=(0.8, 1.17))
-    order = np.array([0.7, 0.72, 0.45, 0.87, 0.87, 0.25])
-    reference = dict.fromkeys(study_of.QUANTITIES, 0.0)
-    means, errors, settled = elliptical_theory(replace(law, radii=np.ones(1)), (4.0, 1.0, 1.0), None, order, reference)
-    assert settled and set(means) == set(errors) and max(map(abs, means.values())) < 1e-12
 
 
 def test_no_test_token_was_trained_on(monkeypatch):

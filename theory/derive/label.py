@@ -5,6 +5,7 @@ for the values what the weight of the location is for the scores (location.py). 
 is a Gaussian field and needs no weight. A label that takes few values has the weight of each: closed where a value is
 taken on one side of a threshold (`threshold`), else a function of one variable (`chances`). Several lines with a chance
 each (`lines`) are Gaussian fields one by one. For any other, z* and the noise are kept beside w (`sampled`).
+Where every token has a radius the label sees this times z*: a Gaussian label is a line whose slope is drawn.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ def even_loss(model: Model) -> bool:
 def label_law(model: Model) -> LabelLaw:
     """The kind of a model's label."""
     star = model.values.teacher
+    if model.radial:
+        return _radial(model)
     if model.label_in_law:
         return LabelLaw("field", (Branch(model.label, sp.S.One),), True, False)
     branches = _branches(model.label, star)
@@ -88,6 +91,12 @@ def _branches(label: sp.Basic, star: sp.Symbol) -> tuple[Branch, ...]:
         return (Branch(label, sp.S.One),)
     side = signs[0].args[0]
     return tuple(Branch(label.xreplace({signs[0]: sp.Integer(s)}), step(s * side)) for s in (1, -1))
+
+
+def _radial(model: Model) -> LabelLaw:
+    """With a radius to every token: one Gaussian label is what is taken."""
+    model.label_sources()
+    return LabelLaw("lines", (Branch(model.label, sp.S.One),), True, False)
 
 
 def _kind(branches: tuple[Branch, ...], star: sp.Symbol) -> Kind:

@@ -3,12 +3,13 @@
 The replica average runs over w with the weight gbar(w) = E[g(eps, chi*) | w]. A log-weight quadratic in the hidden
 token's score goes into the law of the fields. One of that score alone leaves a function of one variable. One that is
 normalised over the locations is a softmax of the tokens' own log-weights: where these are linear it is the law of the
-largest of chi* plus Gumbel noise, so that gbar is one integral over the winner's noise; else chi* is kept beside w.
+largest of chi* plus Gumbel noise, so that gbar is one integral over the winner's noise; else chi* is kept beside w, and
+so it is where every token has a radius, which multiplies the score that the weight sees.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import sympy as sp
@@ -18,7 +19,7 @@ from replicode.theory.language.nodes import TokenSum, X
 from replicode.theory.language.task import Task
 from replicode.theory.properties.symbolic import kinked_arguments
 
-Kind = Literal["gaussian", "own", "ranked", "normalised"]
+Kind = Literal["gaussian", "own", "ranked", "normalised", "radial"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,17 @@ def location(setting: Task) -> Location:
     """The kind of a task's weight; a refusal where none of the reductions applies."""
     own, slope = setting.own, sp.diff(setting.own, X)
     return Location(_kind(setting, own, slope), own, slope, _hard(setting))
+
+
+def radial_location(setting: Task) -> Location:
+    """The same where every token has a radius: a weight that changes the scores' law changes that of the radii."""
+    found = location(setting)
+    if found.kind not in ("ranked", "normalised"):
+        raise Refusal(
+            f"radii: the weight of task {setting.text} tilts the law of the radii; take one whose weights add up to "
+            "the same for all scores, such as max"
+        )
+    return replace(found, kind="radial")
 
 
 def nowhere() -> Location:

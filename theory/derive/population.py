@@ -16,7 +16,7 @@ from replicode.theory.derive.saddle import Reduction, reductions
 from replicode.theory.gaussian.closed import ClosedAverages, ScoreOverlaps, closed_averages
 from replicode.theory.gaussian.laws import FieldLaw
 from replicode.theory.language.activation import Activation, activation
-from replicode.theory.language.nodes import L
+from replicode.theory.language.nodes import RADIUS, L
 from replicode.theory.language.task import Task, task
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.model import DEFAULT_MODEL, LABEL_NOISE, SIGMA, Block, Model
@@ -107,7 +107,8 @@ EYY, EYZ, EMM = sp.symbols("E_yy E_yz E_mm", real=True)
 class ManifoldRisk:
     """The risk on the manifold in A, B and the moments of the label: E y^2, E[y z*] and E[E[y | z*]^2].
 
-    Where the label is a Gaussian field they are known, else they are arguments, `moments`.
+    Where the label is a Gaussian field they are known, else they are arguments, `moments`. Of tokens with radii A and B
+    are averages of what a token's value is multiplied by, and all is given the radius of the hidden one, the argument.
     """
 
     on_manifold: sp.Expr
@@ -118,18 +119,21 @@ class ManifoldRisk:
 
 def manifold_risk(model: Model) -> ManifoldRisk:
     """E (y - f)^2 with f = sum sigma w, where w = m z* + noise at the hidden token and is noise elsewhere."""
-    factor, rate, block = model.risk_factor(), model.output_rate(), model.values
+    factor, rate, block = model.risk_factor(), model.output_rate() / model.radius, model.values
     w = sp.Symbol("w", real=True)
     law = FieldLaw.of({block.teacher: {block.teacher.name: sp.S.One}, w: block.student_field()}).covariance
     known: dict[sp.Symbol, sp.Expr] = {}
-    if model.label_in_law:
+    if model.label_in_law or model.radial:
         a, c = (model.label_sources()[s] for s in (block.teacher, LABEL_NOISE))
+        a *= model.radius
         known = {EYY: a**2 + c**2, EYZ: a, EMM: a**2}
     scale = rate / SIGMA
     risk = factor * (EYY - 2 * scale * law[0, 1] * EYZ * A + scale**2 * law[1, 1] * B)
     best = sp.solve(sp.diff(risk.subs(block.q, block.m**2), block.m), block.m)[0]
     noise = factor * (EYY - EMM)
     risk, noise, best = (sp.expand(e.xreplace(known)) for e in (risk, noise, best))
+    if model.radial:
+        return ManifoldRisk(risk, noise, best.subs(RADIUS, 1), (RADIUS,))
     return ManifoldRisk(risk, noise, best, () if known else (EYY, EYZ, EMM))
 
 

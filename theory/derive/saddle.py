@@ -8,7 +8,7 @@ numbered chain that leads to it (chain.py) is written only when asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import sympy as sp
@@ -17,7 +17,7 @@ from replicode.theory.budget import budget
 from replicode.theory.calculus.tokens import StagedDerivatives, staged_derivatives
 from replicode.theory.derive.channel import N, U, ValueElimination, eliminate_values
 from replicode.theory.derive.label import LabelLaw, even_loss, label_law
-from replicode.theory.derive.location import Location, location, nowhere
+from replicode.theory.derive.location import Location, location, nowhere, radial_location
 from replicode.theory.derive.replica import (
     GaussianChannel,
     PriorFreeEnergy,
@@ -210,13 +210,13 @@ def derive(
     values = eliminate_values(model)
     priors = prior_free_energies(model)
     free_energy = sum((p.value for p in priors.values()), sp.S.Zero) + ALPHA * envelope_of(model)
-    place = location(setting) if model.has_scores else nowhere()
+    place = (radial_location if model.radial else location)(setting) if model.has_scores else nowhere()
     told = label_law(model)
     joint = joint_laws(setting, place, model)
     label = () if told.weighted else (Y,)
     hidden_law = joint[0].marginal(*model.hidden.w.values(), *label)
     idle_law = joint[1].marginal(*model.idle.w.values())
-    found = properties(act)
+    found = _seen(properties(act), model)
     return SaddleSystem(
         activation=act,
         task=setting,
@@ -231,7 +231,7 @@ def derive(
         priors=priors,
         gaussian=gaussian_channel(model),
         values=values,
-        loss=loss_derivatives(act.token_form(), values),
+        loss=loss_derivatives(act.token_form().multiplied(model.radius), values),
         free_energy=free_energy,
         gradient={s: _gradient(free_energy, s, model) for s in (*model.order_parameters, *model.conjugates)},
         channel={t: _channel_average(t, joint, model) for t in model.order_parameters},
@@ -239,6 +239,11 @@ def derive(
         prior_update=_prior_update(free_energy, model),
         reductions=reductions(found, model) + _location_reductions(place) + _label_reductions(told),
     )
+
+
+def _seen(found: Properties, model: Model) -> Properties:
+    """What an activation of the scores has as one of the fields: those of tokens with radii are not its scores."""
+    return replace(found, row_sum=None, shift_invariant=False) if model.radial else found
 
 
 def joint_laws(setting: Task, place: Location, model: Model) -> tuple[FieldLaw, FieldLaw]:
@@ -349,6 +354,7 @@ def _location_reductions(place: Location) -> tuple[Reduction, ...]:
         "own": "chi* is averaged given w: gbar is a function of the hidden token's w_chi alone",
         "ranked": "chi* is averaged given w: gbar is one integral over the noise of the largest of chi* + Gumbel",
         "normalised": "chi* is sampled beside w, with the weight g itself",
+        "radial": "c* and the radii are sampled beside w, with the weight g of r c* itself",
     }
     return (Reduction("weight of the location", told[place.kind]),) if place.weighted else ()
 

@@ -28,6 +28,11 @@ class TokenForm:
     f: sp.Expr
     sums: tuple[tuple[sp.Symbol, sp.Expr], ...]
 
+    def multiplied(self, radius: sp.Expr) -> TokenForm:
+        """The same of scores that are `radius` times x."""
+        scores = {X: radius * X}
+        return TokenForm(self.f.xreplace(scores), tuple((s, b.xreplace(scores)) for s, b in self.sums))
+
 
 @dataclass(frozen=True)
 class Activation:

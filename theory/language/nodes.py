@@ -12,6 +12,7 @@ import sympy as sp
 
 X = sp.Symbol("x", real=True)
 W = sp.Symbol("w", real=True)
+RADIUS = sp.Symbol("r", positive=True)
 L = sp.Symbol("L", positive=True, integer=True)
 
 
