@@ -87,7 +87,7 @@ A fold is where the map from prox points to fields turns back: there the prox ju
 )
 
 
-def _without(level: Level, *names: str) -> Level:
+def without(level: Level, *names: str) -> Level:
     """The level without some of its public names."""
     kept = [tuple(n for n in of if n not in names) for of in (level.public, level.entries)]
     return replace(level, public=kept[0], entries=kept[1])
@@ -101,7 +101,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
     moments = equations.channel_moments(system)
     signature = system_signature(system)
     return ModuleIR(
-        level=LEVEL if equations.differentiable(system) else _without(LEVEL, "free_coordinates", "linearised_map"),
+        level=LEVEL if equations.differentiable(system) else without(LEVEL, "free_coordinates", "linearised_map"),
         provenance=_provenance(system, signature, lengths),
         parameters=system.activation.parameters,
         constants=_constants(system, signature, len(moments.moments)),

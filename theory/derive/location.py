@@ -18,7 +18,7 @@ from replicode.theory.language.nodes import TokenSum, X
 from replicode.theory.language.task import Task
 from replicode.theory.properties.symbolic import kinked_arguments
 
-Kind = Literal["gaussian", "own", "ranked", "normalised"]
+Kind = Literal["gaussian", "own", "ranked", "normalised", "coupled"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,15 @@ def location(setting: Task) -> Location:
     """The kind of a task's weight; a refusal where none of the reductions applies."""
     own, slope = setting.own, sp.diff(setting.own, X)
     return Location(_kind(setting, own, slope), own, slope, _hard(setting))
+
+
+def any_location(setting: Task) -> Location:
+    """For averages that take the weight at the teacher's scores as it stands: of any shape, with kinks or without."""
+    own, slope = setting.own, sp.diff(setting.own, X)
+    alone = not setting.log_weight.has(TokenSum)
+    normalised = setting.scores_unweighted and not own.has(TokenSum)
+    kind: Kind = "gaussian" if setting.gaussian else "own" if alone else "normalised" if normalised else "coupled"
+    return Location(kind, own, slope, _hard(setting))
 
 
 def nowhere() -> Location:
