@@ -19,3 +19,8 @@ def module_of(activation, task="spiked", tokens=2):
 def step_module_of(activation, task="spiked", tokens=2):
     """The module of one step of replica symmetry breaking."""
     return step_module(activation, task, tokens)[0]
+
+
+def bayes_gain(task, nu, tokens):
+    """E_w[p_eps] of the posterior p of the location at infinite data, with its error."""
+    return module_for("linear", task, tokens, level="population")[0].location_gain(nu)

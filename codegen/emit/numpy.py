@@ -346,7 +346,7 @@ def _source(value: Returned) -> str:
             return f"np.array([{', '.join(map(_entry, rows))}])"
         case tuple():
             texts = [f"({_source(v)})" if isinstance(v, tuple) else _source(v) for v in value]
-            return ", ".join(texts) if len(texts) > 1 else f"({texts[0]},)"
+            return ", ".join(texts) if len(texts) > 1 else f"({texts[0]},)" if texts else "()"
         case None:
             return "None"
     return numpy_source(value)

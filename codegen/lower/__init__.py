@@ -3,8 +3,8 @@
 Of the replica-symmetric level `kernels` has the per-sample programs, `equations` the functions of order parameters,
 fields and overlaps, `module` puts them together and says which parts of the run-time a system needs; `bayes` does all
 of that for the Bayes-optimal one, `rsb` for one step of replica symmetry breaking, `dynamics` for training,
-`population` for infinite data. `stamp` is what a module of any level says of itself. `lowered` knows which file a
-system belongs to.
+`population` for infinite data, with the tables of `products`. `stamp` is what a module of any level says of itself.
+`lowered` knows which file a system belongs to.
 """
 
 from replicode.codegen.ir import ModuleIR

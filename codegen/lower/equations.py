@@ -46,9 +46,12 @@ from replicode.theory.derive.sensitivity import ENVELOPE, explicit_slopes, noise
 from replicode.theory.derive.spectrum import coordinate_terms, penalised_norms, placed, trace_symbols
 from replicode.theory.derive.stability import responses_of, stability_matrix
 from replicode.theory.gaussian.laws import FieldLaw
+from replicode.theory.language.activation import Activation, TokenForm
 from replicode.theory.language.nodes import L, X, sigmoid, softplus
+from replicode.theory.language.task import Task
 from replicode.theory.model import CHI_STAR, LABEL_NOISE, Model, TokenFields, Y
 from replicode.theory.properties.kinks import kink_points
+from replicode.theory.properties.symbolic import row_sum as row_sum_of
 
 FIELDS = {"score": "w_chi", "value": "w_z"}
 GAINS = {"score": "g_chi", "value": "g_z"}
@@ -110,10 +113,32 @@ def _rows(matrix: sp.ImmutableMatrix) -> tuple[tuple[sp.Expr, ...], ...]:
 
 def location_functions(place: Location) -> list[Function]:
     """The hidden location's own log-weight: of the token's score x, and the rate at which it grows with it."""
-    equations = {"own_log_weight": place.own, "own_slope": place.slope} if place.weighted else {}
+    alone = place.weighted and place.kind != "coupled"
+    equations = {"own_log_weight": place.own, "own_slope": place.slope} if alone else {}
     functions = [Function(declared(name), (), (), expr, shaped_like="x") for name, expr in equations.items()]
     ranked = place.kind == "ranked"
     return [*functions, *([Function(declared("ranking_slope"), (), (), place.slope)] if ranked else [])]
+
+
+def weight_functions(setting: Task) -> list[Function]:
+    """The weight of every location, its mean over them, and the law of chi* at the hidden token if it is Gaussian."""
+    law = setting.hidden_score() if setting.gaussian else None
+    total = row_sum_of(setting.weight)
+    mean = None if total is None else total / L
+    return [
+        Function(declared("teacher_law"), (), (), law),
+        Function(declared("mean_weight"), (), (), mean),
+        _location_logs(Activation("weight", setting.log_weight).token_form()),
+    ]
+
+
+def _location_logs(form: TokenForm) -> Function:
+    """log g of every location, sums over the tokens innermost first."""
+    eps, idle = ({X: s} for s in (CHI_EPS, CHI_IDLE))
+    sums = [Assignment(s, OverTokens(body.xreplace(eps), body.xreplace(idle))) for s, body in form.sums]
+    logs = sp.Symbol("logs", real=True)
+    rows = Assignment(logs, TokenRows("chi", form.f.xreplace(eps), form.f.xreplace(idle)))
+    return Function(declared("location_logs"), (Split("chi", CHI_EPS, CHI_IDLE),), (*sums, rows), logs)
 
 
 def channel_rates(system: SaddleSystem) -> Function:

@@ -105,7 +105,7 @@ A fold is where the map from prox points to fields turns back: there the prox ju
 )
 
 
-def _without(level: Level, *names: str) -> Level:
+def without(level: Level, *names: str) -> Level:
     """The level without some of its public names."""
     kept = [tuple(n for n in of if n not in names) for of in (level.public, level.entries)]
     return replace(level, public=kept[0], entries=kept[1])
@@ -119,7 +119,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
     moments = equations.channel_moments(system)
     signature = system_signature(system)
     return ModuleIR(
-        level=_without(LEVEL, *_absent(system)),
+        level=without(LEVEL, *_absent(system)),
         provenance=_provenance(system, signature, lengths),
         parameters=system.activation.parameters,
         constants=_constants(system, signature, len(moments.moments)),

@@ -1,28 +1,33 @@
 """The population level: what is derived of an activation and a task, and the parts of the run-time that average.
 
-Averages: A = E sigma_eps and B = E sum sigma^2 at given overlaps (runtime/population.py). Update: the search for the
-least risk (runtime/optimum.py, runtime/population_solver.py).
+Averages: A = E sigma_eps and B = E sum sigma^2 one token at a time where they factorise (runtime/onetoken.py,
+threshold.py, by the tables of products.py), else over all tokens (alltokens.py). Update: the search for the least risk
+(runtime/optimum.py, population_solver.py).
 """
 
 from __future__ import annotations
 
-from replicode.codegen.ir import LengthIR, Level, ModuleIR
+from collections.abc import Sequence
+
+from replicode.codegen.ir import Function, LengthIR, Level, ModuleIR
 from replicode.codegen.lower import equations
 from replicode.codegen.lower.kernels import sigma_kernel, stable_form
-from replicode.codegen.lower.module import averaging_choices, places
+from replicode.codegen.lower.module import averaging_choices, places, without
+from replicode.codegen.lower.products import ProductTables
 from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
 from replicode.theory.derive.factorised import ratio
-from replicode.theory.derive.location import location
-from replicode.theory.derive.population import PopulationSystem
+from replicode.theory.derive.location import Location, any_location, location
+from replicode.theory.derive.population import PopulationSystem, averages_of_tokens
 from replicode.theory.errors import InputError, Refusal
-from replicode.theory.language.nodes import X
 from replicode.theory.properties.kinks import piecewise
 
-PUBLIC = ("METADATA", "Solution", "population_risk", "risk_of_overlaps", "solve")
+FIXED = ("population_risk", "risk_of_overlaps")
+PUBLIC = ("METADATA", "Solution", "averages_at", "location_gain", "optimum", *FIXED, "solve")
 LEVEL = Level(
     parts=(
         *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label"),
-        *("population", "tokenwise", "kinks", "optimum", "population_solver", "options", "script"),
+        *("population_kernel", "population", "tokenwise", "kinks", "onetoken", "threshold", "alltokens"),
+        *("optimum", "population_solver", "options", "script"),
     ),
     public=PUBLIC,
     entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
@@ -42,15 +47,14 @@ def lower_population(system: PopulationSystem) -> ModuleIR:
     """Everything that is emitted for a derived system."""
     if system.lengths is None:
         raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
-    if not system.activation.expr.has(X):
-        raise Refusal(f"{system.activation.text} does not depend on the scores: there is no k to look for")
-    place, smooth = location(system.task), bool(system.properties.smooth)
+    place, functions, seams, level = _of_fixed_estimators(system)
     signature = signature_of(system, "population", LEVEL.parts)
     shares = zip(system.lengths.tokens, system.lengths.weights, strict=True)
     lengths = tuple(_length(system, tokens, share) for tokens, share in shares)
     risk = {"Risk, cross overlaps zero": (str(system.risk.on_manifold),)}
+    tables, ways = _averages(system, place)
     return ModuleIR(
-        level=LEVEL,
+        level=level,
         provenance=provenance_of(system, "Population risk", signature, lengths, risk),
         parameters=system.activation.parameters,
         constants={
@@ -64,11 +68,45 @@ def lower_population(system: PopulationSystem) -> ModuleIR:
         functions=(
             *equations.location_functions(place),
             *equations.population_functions(system.risk, place.weighted),
-            *equations.ratio_functions(system, ratio(system.activation)),
-            *([] if smooth else [equations.kinks(system)]),
+            *equations.weight_functions(system.task),
+            *functions,
+            *tables.all(),
         ),
-        choices=averaging_choices(system, place, system.lengths) | {"add_options": "population_options"},
+        choices={**seams, **ways, "add_options": "population_options"},
     )
+
+
+def _of_fixed_estimators(system: PopulationSystem) -> tuple[Location, Sequence[Function], dict[str, str], Level]:
+    """What the risk of any estimator takes; none of it where the weight or the kinks are beyond its averages."""
+    assert system.lengths is not None
+    try:
+        place = location(system.task)
+        kinks = [] if system.properties.smooth else [equations.kinks(system)]
+    except Refusal:
+        return any_location(system.task), (), {}, without(LEVEL, *FIXED)
+    functions = [*equations.ratio_functions(system, ratio(system.activation)), *kinks]
+    return place, functions, averaging_choices(system, place, system.lengths), LEVEL
+
+
+def _averages(system: PopulationSystem, place: Location) -> tuple[ProductTables, dict[str, str]]:
+    """Tables of products where averages factorise over the tokens, and which way each of the averages takes."""
+    found, tables = (
+        averages_of_tokens(system.activation, system.task, bool(place.hard)),
+        ProductTables(*equations.parameters_of(system)),
+    )
+    for name, products in found.items():
+        if products is not None:
+            tables.add(f"{name}_products", products)
+    ways = {
+        "soft_averages": "sampled" if found["activation"] is None else "factorised",
+        "hard_averages": "sampled" if found["winner"] is None else "by_threshold",
+        "posterior_averages": "sampled_posterior" if found["posterior"] is None else "factorised_posterior",
+    }
+    if not place.hard:
+        ways["hard_averages"] = ways["soft_averages"]
+    if not system.properties.smooth:
+        ways["SMOOTH_SCORES"] = "False"
+    return tables, ways
 
 
 def _length(system: PopulationSystem, tokens: int, share: float) -> LengthIR:

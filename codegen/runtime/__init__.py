@@ -13,7 +13,8 @@ system's choice. Where to look:
   `following`, `sensitivity` (fixed points, their errors, what is read off them).
 - its folds: `rows`, `folds`, `gaps`, `onsets` (scores of one dimension); `signed`, `critical`, `contact`,
   `searched`, `controls`, `searching`, `seeking` (any dimension).
-- infinite data: `population`, `tokenwise`, `optimum`, `population_solver`.
+- infinite data: `population`, `tokenwise` (a fixed estimator); `population_kernel`, `onetoken`, `threshold`,
+  `alltokens` (the averages of the best one), `optimum`, `population_solver`.
 - Bayes-optimal: `bayes_kernel`, `bayes_prior`, `bayes_rates`, `bayes_own`, `bayes_weight` (the token's own score),
   `bayes_coupled`, `bayes_keys`, `bayes_location`, `bayes_sampled` (coupled scores), `bayes_label`, `bayes_evolution`,
   `bayes_solver`.

@@ -20,13 +20,6 @@ Gains = tuple[Array, Array]
 SCORE, VALUE = BLOCKS
 
 
-def token_rows(like: Array, hidden: Array | float, idle: Array | float) -> Array:
-    """One row per token: the hidden one first."""
-    out = np.empty_like(like)
-    out[0], out[1:] = hidden, idle
-    return out
-
-
 def second_rates(channel: Channel, order: Array) -> Array | None:
     """The Hessian of E[M] on the nodes of a channel, or None where it is not derived, or jumps are looked for."""
     if (lengths := channel.smooth_nodes(order)) is None:

@@ -19,6 +19,13 @@ def weighted_sum(values: Array, weights: Array) -> Array:
     return np.asarray(np.einsum("...n,n->...", values, weights))
 
 
+def token_rows(like: Array, hidden: Array | float, idle: Array | float) -> Array:
+    """One row per token: the hidden one first."""
+    out = np.empty_like(like)
+    out[0], out[1:] = hidden, idle
+    return out
+
+
 def pivots_of(lines: Sequence[Sequence[Array]]) -> list[Array]:
     """Pivots of a symmetric matrix per sample, given as lines from the diagonal on; no pivoting."""
     pivots = []

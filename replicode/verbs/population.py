@@ -14,14 +14,15 @@ from dataclasses import dataclass
 import sympy as sp
 
 from replicode.codegen.interpret.functions import numpy_function
-from replicode.codegen.interpret.population import averager, bayes_gain, best
 from replicode.codegen.runtime.optimum import Optimum
 from replicode.codegen.runtime.wording import told_apart
+from replicode.codegen.threads import one_thread
 from replicode.inputs.arguments import accuracy, not_negative
 from replicode.inputs.asked import asked
 from replicode.inputs.learned import LABELS, LOSS, learned, named
 from replicode.inputs.radii import only_replica_symmetric
 from replicode.inputs.spectrum import SpectrumLike, token_spectrum
+from replicode.modules import call, module_for
 from replicode.results import Result
 from replicode.theory.budget import BudgetSpent, budget
 from replicode.theory.derive.nishimori import NishimoriCondition, nishimori
@@ -40,6 +41,11 @@ from replicode.theory.properties.domain import check_domain
 USUAL_DIGITS = 8
 _LARGEST_NU = 1e4
 _CLOSED_SHARE = 0.25
+_METHODS = {
+    "factorised": "one token at a time",
+    "sampled": "nodes over all tokens",
+    "by_threshold": "threshold integral, one token at a time",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,15 +106,20 @@ def population(
     with budget("the population optimum"):
         check_domain(act)
         value = value_optimum(setting, model or DEFAULT_MODEL)
-        bayes = bayes_gain(setting, nu, distribution)
+        if math.isinf(nu):
+            setting.hard_limit()
+        module, _ = module_for(fixed, setting, distribution, level="population")
+        with one_thread():
+            bayes = call(module, "location_gain", nu=nu)
         condition = nishimori(fixed, setting)
         if condition is not None and distribution.fixed is None and L in condition.a.free_symbols:
             condition = None
         if condition is not None:
             found, method = _nishimori_point(condition, fixed, nu, bayes.gain, bayes.error), "Nishimori condition"
         else:
-            averages, method = averager(fixed, setting, nu, distribution)
-            found = best(averages, fixed.parameters, {})
+            with one_thread():
+                found = call(module, "optimum", nu=nu)
+            method = _METHODS[(module.hard_averages if math.isinf(nu) else module.soft_averages).__name__]
     scale, own = float(value.scale), float(numpy_function(value.noise, (NOISE,))(noise))
     excess, error = scale * (1.0 - found.gain), scale * (found.error + bayes.error)
     forms: tuple[str | None, str | None] = (None, None)

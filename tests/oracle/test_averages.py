@@ -4,20 +4,19 @@ import mpmath
 import numpy as np
 import pytest
 import sympy as sp
-from generated import module_of
+from generated import bayes_gain, module_of
 from mpmath import mpf
 
 from replicode.codegen.compiler import generate
-from replicode.codegen.interpret.averages import Law
-from replicode.codegen.interpret.population import averager, bayes_gain
-from replicode.codegen.interpret.sampled import SampledAverages
+from replicode.codegen.interpret.functions import evaluated
+from replicode.codegen.runtime.nodes import lattice, level_count
 from replicode.codegen.runtime.optimum import COARSE, FINE
+from replicode.modules import module_for
 from replicode.theory.derive.saddle import derive
 from replicode.theory.gaussian.closed import ScoreOverlaps, closed_averages, hard_averages
-from replicode.theory.language.activation import activation
+from replicode.theory.language.activation import Activation, activation
 from replicode.theory.language.nodes import L
 from replicode.theory.language.task import task
-from replicode.theory.lengths import lengths
 from replicode.theory.model import DEFAULT_MODEL, NU
 
 KERNELS = ("softmax", "softplus", "softmax1", "exp(x)/sqrt(sum(exp(2*x)))")
@@ -28,36 +27,33 @@ POINT = {"m": 0.8, "tau": 0.5, "nu": 1.3, "c": 0.3}
 
 
 def _factorised(text, task_text, tokens, m=POINT["m"], tau=POINT["tau"], nu=POINT["nu"], fineness=FINE):
-    act = activation(text)
-    averages, _ = averager(act, task(task_text), nu, lengths(tokens))
-    return averages(m, tau, {p: POINT[p] for p in act.parameters}, fineness)
+    module = module_for(text, task_text, tokens, level="population")[0]
+    return module.averages_at(m, tau, nu, np.array([POINT[p] for p in module.PARAMETERS]), fineness)
+
+
+def _all_at_once(text, task_text, tau):
+    """The sums over both tokens as they are typed, the weight at the teacher's scores, on nodes of all scores."""
+    m, values = POINT["m"], {NU: POINT["nu"], sp.Symbol("c", real=True): POINT["c"]}
+    nodes, weights = lattice(4 if tau else 2, 4.0 * level_count(4 if tau else 2, 3), 5)
+    logs = evaluated(Activation("weight", task(task_text).log_weight).token_form(), nodes[:2], values)
+    location = weights * np.exp(logs)
+    sigma = evaluated(activation(text).token_form(), m * nodes[:2] + (tau * nodes[2:] if tau else 0.0), values)
+    sums = (location * sigma).sum(), (location.sum(axis=0) * (sigma * sigma).sum(axis=0)).sum()
+    return np.array(sums) / location.sum()
 
 
 @pytest.mark.parametrize("task_text", TASKS)
 @pytest.mark.parametrize("text", KERNELS + SIMPLE)
 def test_tokens_one_at_a_time_and_all_at_once(text, task_text):
     """tau = 0 keeps the nodes over all tokens in two dimensions, where they are good to 1e-9."""
-    act, setting = activation(text), task(task_text)
-    nodes = SampledAverages(act, setting, None, smooth=True)
-    values = {NU: POINT["nu"], **{sp.Symbol(p, real=True): POINT[p] for p in act.parameters}}
-    hidden = None
-    if not setting.log_weight.has(sp.tanh) and task_text != "max":
-        hidden = tuple(float(e.subs(NU, POINT["nu"])) for e in setting.hidden_score())
-    m = POINT["m"]
-    a, b = nodes.averages(Law(m, m * m, hidden), values, [2], 3, 5)
-    np.testing.assert_allclose(_factorised(text, task_text, 2, tau=0.0), [a[0], b[0]], rtol=2e-9, atol=1e-12)
+    expected = _all_at_once(text, task_text, 0.0)
+    np.testing.assert_allclose(_factorised(text, task_text, 2, tau=0.0), expected, rtol=2e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("task_text", ["spiked", "max"])
 @pytest.mark.parametrize("text", ["softmax", "erf"])
 def test_scores_with_a_component_across(text, task_text):
-    act, setting = activation(text), task(task_text)
-    nodes = SampledAverages(act, setting, None, smooth=True)
-    values = {NU: POINT["nu"], **{sp.Symbol(p, real=True): POINT[p] for p in act.parameters}}
-    hidden = (np.sqrt(POINT["nu"]), 1.0) if task_text == "spiked" else None
-    m, tau = POINT["m"], POINT["tau"]
-    a, b = nodes.averages(Law(m, m * m + tau * tau, hidden), values, [2], 3, 5)
-    np.testing.assert_allclose(_factorised(text, task_text, 2), [a[0], b[0]], rtol=1e-6)
+    np.testing.assert_allclose(_factorised(text, task_text, 2), _all_at_once(text, task_text, POINT["tau"]), rtol=1e-6)
 
 
 CLOSED = (
@@ -122,7 +118,7 @@ def test_bayes_of_two_tokens_in_one_dimension(nu):
         spiked = mpmath.quad(lambda z: mpmath.npdf(z) * _sigmoid(nu_ + mpmath.sqrt(2 * nu_) * z), ends)
         square = mpmath.quad(lambda z: mpmath.npdf(z) * 2 * _sigmoid(nu_ * mpmath.sqrt(2) * z) ** 2, ends)
     for name, expected in (("spiked", spiked), ("max", square)):
-        found = bayes_gain(task(name), float(nu), lengths(2))
+        found = bayes_gain(name, float(nu), 2)
         assert abs(found.gain - float(expected)) <= found.error + 1e-15
         assert found.error < 1e-11
 
@@ -139,7 +135,7 @@ def test_bayes_of_many_tokens_against_samples(task_text):
         p = np.exp(scale * (chi - chi.max(axis=1, keepdims=True)))
         p /= p.sum(axis=1, keepdims=True)
         values = p[:, 0] if task_text == "spiked" else (p * p).sum(axis=1)
-        found = bayes_gain(task(task_text), nu, lengths(tokens))
+        found = bayes_gain(task_text, nu, tokens)
         assert abs(values.mean() - found.gain) < 4.0 * values.std() / np.sqrt(values.size)
 
 

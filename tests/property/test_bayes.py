@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
+from generated import bayes_gain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicode.codegen.interpret.population import bayes_gain
 from replicode.theory.language.task import task
-from replicode.theory.lengths import lengths
 from replicode.verbs.bayes import bayes
 
 SETTINGS = st.fixed_dictionaries(
@@ -31,7 +30,7 @@ def test_bounds_and_monotony(setting):
     assert more.test_risk <= found.test_risk + room
     assert found.excess_risk <= 1.0 + room
     if task(setting["task"]).gaussian:
-        gain = bayes_gain(task(setting["task"]), setting["nu"], lengths(setting["tokens"])).gain
+        gain = bayes_gain(setting["task"], setting["nu"], setting["tokens"]).gain
         assert 1.0 - gain <= found.excess_risk + room
 
 
@@ -41,7 +40,7 @@ def test_largest_score(nu, alpha, noise):
     """The same for max, where the scores of both tokens count."""
     found, more = (bayes(task="max", tokens=2, nu=nu, alpha=a, noise=noise, digits=5) for a in (alpha, 1.3 * alpha))
     assert more.test_risk <= found.test_risk + found.error + more.error
-    gain = bayes_gain(task("max"), nu, lengths(2)).gain
+    gain = bayes_gain("max", nu, 2).gain
     assert 1.0 - gain - found.error <= found.excess_risk <= 1.0 + found.error
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import replicode.validation.properties as suite
 from replicode.cli import main
-from replicode.codegen.interpret.population import BayesGain
+from replicode.codegen.runtime.population_solver import LocationGain
 from replicode.theory.errors import Refusal
 from replicode.theory.language.activation import activation
 from replicode.theory.language.nodes import W, X
@@ -20,6 +20,7 @@ from replicode.theory.lengths import lengths
 from replicode.theory.properties.analysis import analysis
 from replicode.theory.properties.symbolic import Claim
 from replicode.validation.properties import population, solution
+from replicode.validation.properties.subject import Subject, population_module
 from replicode.validation.properties.verdict import above, compared, near
 from replicode.verbs.check import _merged, as_text, check, failed
 
@@ -236,10 +237,8 @@ def test_broken_averages_fail(softmax, name, channel, change):
 def test_a_wrong_winner_fails(softmax, monkeypatch):
     hard = replace(softmax, task=task("max"))
     assert _outcome("hard limit", hard) == "passed" and _outcome("hard limit", softmax) == "not applicable"
-    right = population.averager
-    monkeypatch.setattr(
-        population, "averager", lambda a, t, *rest: right(a, task("-nu*x - log(sum(exp(-nu*x)))"), *rest)
-    )
+    wrong = task("-nu*x - log(sum(exp(-nu*x)))")
+    monkeypatch.setattr(Subject, "infinite_data", lambda of, tokens: population_module(of.settled, wrong, tokens))
     assert _outcome("hard limit", hard) == "failed"
 
 
@@ -247,7 +246,7 @@ def test_a_wrong_winner_fails(softmax, monkeypatch):
 def test_a_wrong_bayes_gain_fails(softmax, monkeypatch, name):
     assert _outcome(name, softmax) == "passed"
     wrong = {"gain": 0.5, "error": 1e-3} if name == "posterior" else {"gain": 0.5, "error": 0.0}
-    monkeypatch.setattr(population, "best_gain", lambda *_: BayesGain(**wrong))
+    monkeypatch.setattr(population, "best_gain", lambda *_: LocationGain(**wrong))
     assert _outcome(name, softmax) == "failed"
 
 

@@ -287,7 +287,7 @@ BOUNDED += [("lambda-k", "1e300"), ("lambda-v", "1e13")]
 @pytest.mark.parametrize(("name", "value"), BOUNDED)
 @pytest.mark.parametrize("verb", ["solve", "validate", "bayes", "population"])
 def test_arguments_beyond_double_precision_are_told_before_any_work(monkeypatch, verb, name, value):
-    for place in ("modules.cached", "verbs.population.averager"):
+    for place in ("modules.cached", "verbs.population.module_for"):
         monkeypatch.setattr(f"replicode.{place}", never)
     known = {"bayes": ("alpha", "nu", "noise"), "population": ("nu", "noise")}.get(verb)
     if known and name not in known:

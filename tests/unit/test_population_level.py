@@ -86,13 +86,10 @@ def test_averages_in_closed_form(text):
 @pytest.mark.parametrize("tokens, nu", [(2, 0.3), (3, 4.0), (8, 1.0), (16, 9.0)])
 def test_softmax_is_bayes(name, tokens, nu):
     """By the numerical optimum, which knows nothing of the Nishimori condition."""
-    from replicode.codegen.interpret.population import averager, bayes_gain, best
-
-    distribution = lengths(tokens)
-    averages, _ = averager(activation("softmax"), task(name), nu, distribution)
     if name == "spiked" or nu < 2.0:
-        found = best(averages, (), {})
-        assert abs(found.gain - bayes_gain(task(name), nu, distribution).gain) < 1e-10
+        module = generate(derive_population("softmax", name, tokens)).load()
+        found = module.optimum(nu)
+        assert abs(found.gain - module.location_gain(nu).gain) < 1e-10
         assert found.m == pytest.approx(math.sqrt(nu) if name == "spiked" else nu, rel=1e-5)
     result = population("softmax", task=name, tokens=tokens, nu=nu)
     assert abs(result.test_risk - result.bayes_risk) < 1e-10
@@ -342,7 +339,7 @@ GENERATED = {
 
 @pytest.mark.parametrize("case", GENERATED)
 def test_a_generated_module_finds_the_same_optimum(case):
-    """Nodes over the scores and one-token averages are two ways to the same numbers."""
+    """`solve` of the module and the verb agree, and its nodes over the scores are a second way to the risk."""
     text, weight, tokens, values = GENERATED[case]
     module = generate(derive_population(text, weight, tokens)).load()
     found = module.solve(2.0, 0.3, **values)

@@ -6,10 +6,10 @@ from math import inf, pi, sqrt
 
 import numpy as np
 import pytest
+from generated import bayes_gain
 from scipy import integrate, stats
 
 import replicode.validation.data.sampling
-from replicode.codegen.interpret.population import bayes_gain
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.language.task import task
 from replicode.theory.lengths import lengths
@@ -74,7 +74,7 @@ def test_the_location_is_as_predictable_as_the_population_average_says(spec, tok
     (batch,) = dataset.batches
     p = posterior(LOG_WEIGHTS[spec](teacher_scores(dataset, batch), 1.5))
     at_hidden = p[np.arange(batch.eps.size), batch.eps]
-    gain = bayes_gain(task(spec), 1.5, lengths(tokens)).gain
+    gain = bayes_gain(spec, 1.5, tokens).gain
     if tokens == 1:
         assert at_hidden.min() == 1.0 and gain == pytest.approx(1.0, abs=1e-9)
         return
@@ -190,7 +190,7 @@ def test_every_length_has_its_own_weight():
         tokens = batch.X.shape[1]
         p = posterior(3.0 * teacher_scores(dataset, batch) / tokens)
         if tokens > 1:
-            gain = bayes_gain(task(f"nu*x/{tokens}"), 3.0, lengths(tokens)).gain
+            gain = bayes_gain(f"nu*x/{tokens}", 3.0, tokens).gain
             assert_mean(p[np.arange(batch.eps.size), batch.eps], gain)
 
 
@@ -259,7 +259,7 @@ def test_single_precision_keeps_the_law_and_rounds_the_objective(spec):
     values = in_double[rows, batch.eps] @ dataset.v_star / sqrt(50)
     assert stats.kstest((batch.y - values) / 0.2, "norm").pvalue > FALSE_ALARM
     p = posterior(LOG_WEIGHTS[spec](teacher_scores(dataset, batch), 1.5))
-    assert_mean(p[rows, batch.eps], bayes_gain(task(spec), 1.5, lengths(3)).gain)
+    assert_mean(p[rows, batch.eps], bayes_gain(spec, 1.5, 3).gain)
     k, v = sphere_frame(np.random.default_rng(5), 50, 2)
     f = predictions(k, v, batch, Softmax())
     weights = Softmax().sigma((in_double @ k).T / sqrt(50))

@@ -19,7 +19,7 @@ from replicode.theory.language.nodes import TokenSum, X
 from replicode.theory.language.task import Task
 from replicode.theory.properties.symbolic import kinked_arguments
 
-Kind = Literal["gaussian", "own", "ranked", "normalised", "radial"]
+Kind = Literal["gaussian", "own", "ranked", "normalised", "radial", "coupled"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,15 @@ def radial_location(setting: Task) -> Location:
             "the same for all scores, such as max"
         )
     return replace(found, kind="radial")
+
+
+def any_location(setting: Task) -> Location:
+    """For averages that take the weight at the teacher's scores as it stands: of any shape, with kinks or without."""
+    own, slope = setting.own, sp.diff(setting.own, X)
+    alone = not setting.log_weight.has(TokenSum)
+    normalised = setting.scores_unweighted and not own.has(TokenSum)
+    kind: Kind = "gaussian" if setting.gaussian else "own" if alone else "normalised" if normalised else "coupled"
+    return Location(kind, own, slope, _hard(setting))
 
 
 def nowhere() -> Location:

@@ -15,6 +15,7 @@ from replicode.theory.budget import budget
 from replicode.theory.derive.saddle import Reduction, reductions
 from replicode.theory.gaussian.closed import ClosedAverages, ScoreOverlaps, closed_averages
 from replicode.theory.gaussian.laws import FieldLaw
+from replicode.theory.gaussian.sequence import WeightedAverages, at_teacher, weighted_averages
 from replicode.theory.language.activation import Activation, activation
 from replicode.theory.language.nodes import RADIUS, L
 from replicode.theory.language.task import Task, task
@@ -28,6 +29,7 @@ SIGMA_EPS, SIGMA_IDLE = sp.Symbol("sigma_eps", real=True), sp.Symbol("sigma_l", 
 _Z = sp.Symbol("z", real=True)
 BIAS_IDLE = sp.Symbol("bias_idle", real=True)
 A, B = sp.symbols("A B", real=True)
+MOST_POWERS = 2
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,25 @@ def derive_population(
     risk = population_risk(setting, model)
     known = properties(act)
     return PopulationSystem(act, setting, law, model, known, reductions(known), risk, found)
+
+
+def averages_of_tokens(act: Activation, setting: Task, winner: bool) -> dict[str, WeightedAverages | None]:
+    """A and B as products over the tokens, None where they do not factorise so that it is of use.
+
+    Of the activation under the task's weight, of the same in the limit of a `winner`, whose score is one more integral,
+    and of the posterior of the location at the teacher's own scores.
+    """
+    own = weighted_averages(act, setting)
+    plain = weighted_averages(act, Task("uniform", sp.S.Zero)) if winner else None
+    posterior = weighted_averages(Activation("posterior", setting.posterior), setting)
+    merged = None if posterior is None else at_teacher(posterior)
+    most = {"activation": (own, MOST_POWERS), "winner": (plain, MOST_POWERS - 1), "posterior": (merged, MOST_POWERS)}
+    return {n: None if p is None or powers_of(p) > limit else p for n, (p, limit) in most.items()}
+
+
+def powers_of(products: WeightedAverages) -> int:
+    """The largest number of inverse powers of sums in a product, each of which is an integral."""
+    return max(len(p.powers) for p in (*products.A, *products.B))
 
 
 def over_lengths(closed: sp.Expr | None, average: sp.Symbol, law: Lengths) -> sp.Expr | None:

@@ -9,20 +9,19 @@ from types import ModuleType
 import numpy as np
 
 from replicode.codegen.interpret.functions import evaluated
-from replicode.codegen.interpret.population import BayesGain, averager, bayes_gain
 from replicode.codegen.runtime.nodes import sobol
 from replicode.codegen.runtime.optimum import CHECK, FINE
+from replicode.codegen.runtime.population_solver import LocationGain
 from replicode.theory.derive.nishimori import nishimori
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.gaussian.closed import closed_averages
 from replicode.theory.gaussian.sequence import weighted_averages
 from replicode.theory.language.activation import Activation
-from replicode.theory.language.nodes import L
+from replicode.theory.language.nodes import L, X
 from replicode.theory.language.task import Task
-from replicode.theory.lengths import lengths
 from replicode.theory.model import NU
 from replicode.validation.properties.averages import PHYSICS, quiet
-from replicode.validation.properties.subject import Subject, number
+from replicode.validation.properties.subject import Subject, number, population_module
 from replicode.validation.properties.verdict import Verdict, above, every, near, not_applicable
 
 POINTS = 3
@@ -35,12 +34,13 @@ SCRAMBLES = 8
 LOG2_SAMPLES = 16
 SAMPLED = 5e-3
 STANDARD_ERRORS = 5.0
+NOTHING = np.zeros(0)  # the parameters of an activation whose values are written in
 
 
 def _numerical(of: Subject, m: float, tau: float, tokens: int) -> tuple[float, float, float]:
     """A and B by nodes over one token at a time where they factorise, and a bound on their error."""
-    averages, _ = averager(of.settled, of.task, PHYSICS.nu, lengths(tokens))
-    (a, b), (coarse, rough) = (quiet(averages, m, tau, {}, fineness) for fineness in (FINE, CHECK))
+    averages = of.infinite_data(tokens).averages_at
+    (a, b), (coarse, rough) = (quiet(averages, m, tau, PHYSICS.nu, NOTHING, f) for f in (FINE, CHECK))
     return a, b, 2.0 * max(abs(a - coarse), abs(b - rough)) + 1e-14
 
 
@@ -119,11 +119,11 @@ def hard_limit(of: Subject) -> Verdict:
     """
     try:
         of.task.hard_limit()
-        averages, _ = averager(of.settled, of.task, np.inf, lengths(of.few))
+        averages = of.infinite_data(of.few).averages_at
     except (InputError, Refusal):
         return not_applicable("the task has no limit as nu grows")
     ((m, tau),) = of.overlaps(1)
-    (a, _), (coarse, _) = (quiet(averages, m, tau, {}, fineness) for fineness in (FINE, CHECK))
+    (a, _), (coarse, _) = (quiet(averages, m, tau, np.inf, NOTHING, f) for f in (FINE, CHECK))
     sampled = np.array([_winning_sigma(of, m, tau, seed) for seed in range(SCRAMBLES)])
     spread = float(sampled.std(ddof=1)) / np.sqrt(SCRAMBLES)
     if not spread < SAMPLED * (1.0 + abs(a)):
@@ -172,7 +172,7 @@ def nishimori_point(of: Subject) -> Verdict:
 def posterior_twin(of: Subject) -> Verdict:
     """The Nishimori identity of the location's posterior: E_w[p_eps] = E_w[sum_l p_l^2], for every task.
 
-    `bayes_gain` computes both and counts their gap in its error.
+    `location_gain` computes both and counts their gap in its error.
     """
     if weighted_averages(Activation("posterior", of.task.posterior), of.task) is None:
         return not_applicable("the posterior's averages are sampled, which does not resolve them")
@@ -181,9 +181,9 @@ def posterior_twin(of: Subject) -> Verdict:
 
 
 @lru_cache(maxsize=16)
-def best_gain(setting: Task, tokens: int) -> BayesGain:
+def best_gain(setting: Task, tokens: int) -> LocationGain:
     """What Bayes takes off the risk at infinite data, computed once for all properties."""
-    found: BayesGain = quiet(bayes_gain, setting, PHYSICS.nu, lengths(tokens))
+    found: LocationGain = quiet(population_module(Activation("score", X), setting, tokens).location_gain, PHYSICS.nu)
     return found
 
 

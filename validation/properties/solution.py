@@ -9,7 +9,6 @@ from functools import lru_cache
 import mpmath
 import numpy as np
 
-from replicode.codegen.interpret.population import averager
 from replicode.codegen.loading import call
 from replicode.codegen.runtime.bayes_evolution import Branch
 from replicode.codegen.runtime.bayes_solver import equilibrium
@@ -17,10 +16,9 @@ from replicode.codegen.runtime.optimum import FINE
 from replicode.theory.calculus.numeric import Undefined
 from replicode.theory.errors import Refusal
 from replicode.theory.language.task import Task
-from replicode.theory.lengths import lengths
 from replicode.validation.bayes import bayes_module
 from replicode.validation.properties.averages import PHYSICS, Physics, Saddle, ordered, quiet, resolution, saddles
-from replicode.validation.properties.population import best_gain
+from replicode.validation.properties.population import NOTHING, best_gain
 from replicode.validation.properties.subject import Subject
 from replicode.validation.properties.verdict import Verdict, above, every, near, not_applicable
 
@@ -137,11 +135,11 @@ def infinite_data(of: Subject) -> Verdict:
     test, train = 2.0 * two.risk - one.risk, 4.0 * two.train_loss - 2.0 * one.train_loss
     steps = abs(two.risk - one.risk) + 2.0 * abs(two.train_loss - one.train_loss)
     m, q = ((2.0 * two.order - one.order)[of.model.index(s.name)] for s in (of.model.scores.m, of.model.scores.q))
-    averages, _ = averager(of.settled, of.task, PHYSICS.nu, lengths(of.few))
+    averages = of.infinite_data(of.few).averages_at
 
     def risk(size: float, turn: float) -> float:
         across = float(size * np.sqrt(max(q - m * m, 0.0) + turn * m * m))
-        a, b = quiet(averages, float(size * m), across, {}, FINE)
+        a, b = quiet(averages, float(size * m), across, PHYSICS.nu, NOTHING, FINE)
         return float(1.0 + PHYSICS.noise**2 - a * a / b)
 
     limit, allowed = risk(1.0, 0.0), REMAINDER * steps + 10.0 * noise + 1e-7

@@ -19,6 +19,7 @@ from replicode.codegen.interpret.oracle import evaluate
 from replicode.codegen.ir import Kernel
 from replicode.codegen.lower import lower, pullback_kernel, sigma_kernel, stable_form
 from replicode.theory.calculus.numeric import Program, Undefined, random_scores
+from replicode.theory.derive.population import derive_population
 from replicode.theory.derive.saddle import SaddleSystem, derive, loss_derivatives
 from replicode.theory.errors import Refusal
 from replicode.theory.language.activation import Activation, activation
@@ -83,6 +84,16 @@ class Subject:
         """sigma as it was typed, without token algebra, rewrites or emitters."""
         return Program(self.activation.expr, known_values(self.activation))
 
+    def infinite_data(self, tokens: int) -> ModuleType:
+        """The generated module of the population level, every parameter's value written in."""
+        if tokens not in self._at_infinite_data:
+            self._at_infinite_data[tokens] = population_module(self.settled, self.task, tokens)
+        return self._at_infinite_data[tokens]
+
+    @cached_property
+    def _at_infinite_data(self) -> dict[int, ModuleType]:
+        return {}
+
     def values(self, module: ModuleType) -> Array:
         """The parameters in the module's order."""
         return np.array([self.parameters[p] for p in module.PARAMETERS])
@@ -146,6 +157,11 @@ class Subject:
         total = self.analysis.properties.row_sum
         scale = None if total is None else float(Program(total, known_values(self.activation))([mpf(0)])[0])
         return scale or None
+
+
+def population_module(act: Activation, setting: Task, tokens: int) -> ModuleType:
+    """The generated module of the population level."""
+    return generate(derive_population(act, setting, tokens)).load()
 
 
 def examined(

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replicode.codegen.interpret.population import averager
+from replicode.codegen.compiler import generate
 from replicode.codegen.runtime.optimum import CHECK, FINE
 from replicode.codegen.threads import one_thread
+from replicode.theory.derive.population import derive_population
 from replicode.theory.language.activation import activation
 from replicode.theory.language.task import task
 from replicode.theory.model import DEFAULT_MODEL, STRUCTURED_MODEL
@@ -120,11 +121,14 @@ def controls_of(attention: GeneratedAttention) -> Controls | None:
     if attention.model not in (DEFAULT_MODEL, STRUCTURED_MODEL) or not attention.has_scores:
         return None
     act, setting = activation(module.METADATA["activation"]), task(module.METADATA["task"])
-    averages, _ = averager(act, setting, attention.nu, attention.lengths)
-    values = dict(zip(module.PARAMETERS, map(float, attention.params), strict=True))
+    averages = generate(derive_population(act, setting, attention.lengths)).load().averages_at
 
     def risk(a: float, b: float, fineness: float = FINE) -> float:
-        return float(module.risk_on_manifold(b, b * b, attention.noise, *averages(a, 0.0, values, fineness)))
+        return float(
+            module.risk_on_manifold(
+                b, b * b, attention.noise, *averages(a, 0.0, attention.nu, attention.params, fineness)
+            )
+        )
 
     a, _, b, _ = map(float, module.informed_overlaps(attention.nu, attention.params))
     gaps = [abs(risk(key * a, b) - risk(key * a, b, CHECK)) for key in KEYS]

@@ -2,28 +2,26 @@
 
 A is L E[f_0 prod f_i 1(token 0 has the largest chi*)]: the other tokens are averaged up to a threshold by cumulative
 Gauss-Legendre integration, and the threshold is integrated over last. Inverse powers of sums are Laplace integrals as
-in `replicode.codegen.interpret.averages`.
+in `onetoken`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
-import sympy as sp
 from numpy.polynomial import legendre
 from scipy import special
 
-from replicode.codegen.interpret.averages import SCAN, Law, Signed, TokenAverages, roughest, signed
-from replicode.codegen.interpret.functions import Array, numpy_function
+from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_panels
-from replicode.theory.gaussian.sequence import Product
+from replicode.codegen.runtime.onetoken import LOG_STEP, SCAN, Law, Product, TokenAverages, TokenFunction, roughest
 
-_RESIDUAL_STEP = 0.5
-_REACH = 9.0
-_ROWS = 64
-_COARSE = 100
+RESIDUAL_STEP = 0.5
+RESIDUAL_REACH = 9.0
+THRESHOLD_ROWS = 64
+COARSE_THRESHOLDS = 100
 
 
 @lru_cache(maxsize=4)
@@ -38,8 +36,8 @@ def _cumulative(count: int) -> Array:
 class HardTokenAverages(TokenAverages):
     """`hard_value` is E over the base law of products times the indicator that token 0 has the largest score."""
 
-    def __init__(self, law: Law, sign: int, values: Mapping[sp.Symbol, float], fineness: float = 1.0) -> None:
-        super().__init__(law, values, fineness)
+    def __init__(self, law: Law, sign: int, params: Array, fineness: float = 1.0) -> None:
+        super().__init__(law, 0.0, params, fineness)
         self.sign = sign
         self._roughness = 1.0
 
@@ -48,18 +46,14 @@ class HardTokenAverages(TokenAverages):
         return np.array([n * sum(self._hard_product(p, n) for p in products) for n in lengths])
 
     def _hard_product(self, product: Product, tokens: int) -> float:
-        coefficient = float(self._call(numpy_function(product.coefficient, self.symbols), 0.0, 0.0, tokens))
+        coefficient = self._number(product.coefficient, tokens)
         if coefficient == 0.0 or tokens < len(product.functions):
             return 0.0
-        bodies = [signed(p.body, self.symbols) for p in product.powers]
-        functions = [signed(f * product.every, self.symbols) for f in product.functions]
-        functions.append(signed(product.every, self.symbols))
-        powers = [float(p.power) for p in product.powers]
-        if len(powers) > 1:
-            raise NotImplementedError("one inverse power of a sum at a time")
-        carriers = [self._carrier(functions[:-1], b, p, tokens) for b, p in zip(bodies, powers)]
-        carried = [[p if i == c else 0.0 for p, c in zip(powers, carriers)] for i in range(len(functions))]
-        edges = self._edges(list(zip(functions, carried)), bodies, False, tokens)
+        bodies, powers = [p.body for p in product.powers], [p.power for p in product.powers]
+        functions = [*product.functions, product.every]
+        carriers = [self._carrier(functions[:-1], b, p, tokens) for b, p in zip(bodies, powers, strict=True)]
+        carried = [[p if i == c else 0.0 for p, c in zip(powers, carriers, strict=True)] for i in range(len(functions))]
+        edges = self._edges(list(zip(functions, carried, strict=True)), bodies, False, tokens)
         self._note_roughness(functions, tokens)
         if self.law.q <= 0.0 or self.law.m == 0.0:
             edges = np.linspace(-9.5, 9.5, int(24 * self.fineness) + 1)
@@ -67,15 +61,15 @@ class HardTokenAverages(TokenAverages):
 
         def rates(axis: Array) -> Array:
             parts = []
-            for begin in range(0, axis.size, _ROWS):
-                u = axis[begin : begin + _ROWS]
-                tables = [self._table(f, bodies, c, edges, u, tokens) for f, c in zip(functions, carried)]
+            for begin in range(0, axis.size, THRESHOLD_ROWS):
+                u = axis[begin : begin + THRESHOLD_ROWS]
+                tables = [self._table(f, bodies, c, edges, u, tokens) for f, c in zip(functions, carried, strict=True)]
                 parts.append(self._threshold_sum(tables, edges, spare))
             return np.concatenate(parts)
 
         if not bodies:
             return coefficient * float(rates(np.zeros(1))[0])
-        offset = float(self._call(numpy_function(product.powers[0].offset, self.symbols), 0.0, 0.0, tokens))
+        offset = self._number(product.powers[0].offset, tokens)
 
         def damped(axis: Array) -> Array:
             return rates(axis) * np.exp(-offset * np.exp(np.minimum(axis, 700.0)))
@@ -85,7 +79,7 @@ class HardTokenAverages(TokenAverages):
 
     def _axis(
         self,
-        bodies: Sequence[Signed],
+        bodies: Sequence[TokenFunction],
         powers: Sequence[float],
         edges: Array,
         tokens: int,
@@ -93,40 +87,41 @@ class HardTokenAverages(TokenAverages):
     ) -> Array:
         """The range of log s in which the integrand matters, from a coarse look, with its step."""
         x = self._scores(edges)[0]
-        log = self._call(bodies[0].log, x, np.zeros_like(x), tokens)
+        log = self._log(bodies[0], x, np.zeros_like(x), tokens)
         log = log[np.isfinite(log)]
-        coarse = np.linspace(-log.max() - 45.0 / powers[0], -log.min() + 8.0, _COARSE)
+        coarse = np.linspace(-log.max() - 45.0 / powers[0], -log.min() + 8.0, COARSE_THRESHOLDS)
         sizes = np.abs(integrand(coarse))
         relevant = coarse[sizes > 1e-19 * sizes.max()]
         margin = 2.0 * (coarse[1] - coarse[0])
-        return np.arange(relevant[0] - margin, relevant[-1] + margin, 0.24 / self.fineness)
+        return np.arange(relevant[0] - margin, relevant[-1] + margin, LOG_STEP / self.fineness)
 
     def _scores(self, chi: Array) -> tuple[Array, Array]:
         """Scores m chi + sqrt(q - m^2) xi at every chi, with the logarithms of the weights of xi."""
         residual = self.law.q - self.law.m**2
         if residual <= 1e-14 * self.law.q:
             return self.law.m * chi[:, None], np.zeros(1)
-        h = _RESIDUAL_STEP / max(1.0, np.sqrt(residual) * self._roughness) / self.fineness
-        xi = h * np.arange(-int(_REACH / h), int(_REACH / h) + 1)
+        h = RESIDUAL_STEP / max(1.0, np.sqrt(residual) * self._roughness) / self.fineness
+        xi = h * np.arange(-int(RESIDUAL_REACH / h), int(RESIDUAL_REACH / h) + 1)
         weights = np.exp(-(xi**2) / 2.0)
         return self.law.m * chi[:, None] + np.sqrt(residual) * xi, np.log(weights / weights.sum())
 
-    def _note_roughness(self, functions: Sequence[Signed], tokens: int) -> None:
+    def _note_roughness(self, functions: Sequence[TokenFunction], tokens: int) -> None:
         """The largest slope of the token functions in x, in units of their size, for the nodes of the residual."""
         if self.law.q <= self.law.m**2:
             return
         x, chi = self._scan(False)
         slopes = [1.0]
         for f in functions:
-            log = self._call(f.log, x, chi, tokens) - SCAN**2 / 2.0
+            sign, log = self._sized(f, x, chi, tokens)
+            log = log - SCAN**2 / 2.0
             if np.isfinite(log).any():
-                slopes.append(roughest(self._call(f.sign, x, chi, tokens) * np.exp(log - log[np.isfinite(log)].max())))
+                slopes.append(roughest(sign * np.exp(log - log[np.isfinite(log)].max())))
         self._roughness = max(slopes) / float(np.sqrt(self.law.q))
 
     def _table(
         self,
-        function: Signed,
-        bodies: Sequence[Signed],
+        function: TokenFunction,
+        bodies: Sequence[TokenFunction],
         carried: Sequence[float],
         edges: Array,
         axis: Array,
@@ -136,12 +131,12 @@ class HardTokenAverages(TokenAverages):
         chi, _ = gauss_panels(edges)
         x, log_weight = self._scores(chi)
         blank = np.zeros_like(x)
-        sign = self._call(function.sign, x, blank, tokens)
-        log = self._call(function.log, x, blank, tokens) + log_weight - chi[:, None] ** 2 / 2.0
+        sign, log = self._sized(function, x, blank, tokens)
+        log = log + log_weight - chi[:, None] ** 2 / 2.0
         log = log - np.log(2.0 * np.pi) / 2.0
         if not bodies:
             return np.asarray((sign * np.exp(log)).sum(axis=1)[None])
-        body = self._call(bodies[0].log, x, blank, tokens)
+        body = self._log(bodies[0], x, blank, tokens)
         with np.errstate(under="ignore", over="ignore"):
             rows = [(sign * np.exp(log + carried[0] * u - np.exp(u + body))).sum(axis=1) for u in axis]
         return np.array(rows)

@@ -1,4 +1,4 @@
-"""Numerical values of averages that factorise over the tokens (`replicode.theory.gaussian.sequence`).
+"""Numerical values of averages that factorise over the tokens.
 
 One-token averages are composite Gauss-Legendre sums over the student's score x, with panels split at kinks and graded
 towards zeros of the bodies, times a trapezoid rule for the teacher's score given x. Laplace integrals are trapezoid
@@ -8,37 +8,35 @@ and a logarithm, so that scores of hundreds neither overflow nor cancel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
-import sympy as sp
-from numpy.typing import NDArray
 from scipy import special
 
-from replicode.codegen.interpret.functions import Array, Numeric, numpy_function
+from replicode.codegen.runtime.inputs import OutOfReach
+from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.nodes import gauss_panels
-from replicode.theory.errors import Refusal
-from replicode.theory.gaussian.sequence import InversePower, Product, SignedFunction
-from replicode.theory.language.nodes import L, X
-from replicode.theory.model import CHI_STAR, NU
 
-_PANEL_WIDTH = 0.8
-_LOG_STEP = 0.24
+TokenFunction = Callable[[Array, Array, float, float, Array], tuple[Array | float, Array | float, tuple[float, ...]]]
+TokenNumber = Callable[[float, float, Array], float]
+
+TOKEN_PANEL = 0.8
+LOG_STEP = 0.24
 SCAN = np.linspace(-40.0, 40.0, 1601)
-_REACH = 9.5
-_DEPTH = 42.0  # what is e^-42 below the largest is left out
-_BLOCK = 4_000_000
-_COARSE = 400
-_LARGEST_WORK = 1.5e9
-_LONGEST_AXIS = 200_000
-_GENTLE = 0.4
-_ROWS = 64
-_GONE = 6.8  # exp(-exp(6.8)) is 0
-_HERMITE_NODES = 20
-_SHARP = 0.02
-_ZOOMS = 14
+SCORE_REACH = 9.5
+LOG_DEPTH = 42.0  # what is e^-42 below the largest is left out
+LAPLACE_BLOCK = 4_000_000
+COARSE_LOGS = 400
+LARGEST_GRID = 1.5e9
+LONGEST_AXIS = 200_000
+GENTLE = 0.4
+LOG_ROWS = 64
+GONE = 6.8  # exp(-exp(6.8)) is 0
+TOKEN_HERMITE = 20
+SHARP = 0.02
+ZOOMS = 14
 
 
 class Law(NamedTuple):
@@ -49,8 +47,49 @@ class Law(NamedTuple):
     hidden: tuple[float, float] | None
 
 
-@dataclass(frozen=True)
-class Nodes:
+class InversePower(NamedTuple):
+    """(offset + sum over the tokens of body)^-power."""
+
+    offset: TokenNumber
+    body: TokenFunction
+    power: float
+
+
+class Product(NamedTuple):
+    """A row of population_kernel.py."""
+
+    coefficient: TokenNumber
+    functions: tuple[TokenFunction, ...]
+    every: TokenFunction
+    powers: tuple[InversePower, ...]
+    any_length: bool
+
+
+class Products(NamedTuple):
+    """A, B and the mean weight as sums of products."""
+
+    A: tuple[Product, ...]
+    B: tuple[Product, ...]
+    normalisation: tuple[Product, ...]
+
+
+@lru_cache(maxsize=4)
+def products_of(table: Callable[[], tuple[Any, ...]]) -> Products:
+    """A table by its names."""
+    return Products(*(tuple(_product_of(*row) for row in rows) for rows in table()))
+
+
+def _product_of(
+    coefficient: TokenNumber,
+    functions: tuple[TokenFunction, ...],
+    every: TokenFunction,
+    powers: tuple[Any, ...],
+    any_length: int,
+) -> Product:
+    return Product(coefficient, functions, every, tuple(InversePower(*p) for p in powers), bool(any_length))
+
+
+class TokenNodes(NamedTuple):
     """Nodes of one token's (x, chi*) with the logarithms of their weights."""
 
     x: Array
@@ -58,85 +97,70 @@ class Nodes:
     log_weight: Array
 
 
-@dataclass(frozen=True)
-class Signed:
-    """A function of one token as sign and logarithm of its size, with its kinks in x."""
-
-    sign: Numeric
-    log: Numeric
-    kinks: tuple[Numeric, ...]
-
-
-def signed(expr: sp.Expr, symbols: tuple[sp.Symbol, ...]) -> Signed:
-    """Compile sign and log |expr|, exponentials turned into their exponents."""
-    found = SignedFunction.of(expr)
-    kinks = tuple(numpy_function(k, symbols) for k in found.kinks)
-    return Signed(numpy_function(found.sign, symbols), numpy_function(found.log, symbols), kinks)
-
-
 class TokenAverages:
-    """Products at given parameter values: `value(products, lengths)` is one number per length."""
+    """Products at a signal and parameter values: `value(products, lengths)` is one number per length."""
 
-    def __init__(self, law: Law, values: Mapping[sp.Symbol, float], fineness: float = 1.0) -> None:
-        self.law = law
-        self.fineness = fineness
-        self.symbols = (X, CHI_STAR, NU, L, *sorted(set(values) - {NU}, key=lambda s: s.name))
-        self.values = [values.get(s, 0.0) for s in self.symbols[2:]]
-        self._totals: dict[tuple[sp.Expr, bool, int], float] = {}
+    def __init__(self, law: Law, nu: float, params: Array, fineness: float = 1.0) -> None:
+        self.law, self.nu, self.params, self.fineness = law, nu, params, fineness
+        self._totals: dict[tuple[TokenFunction, bool, int], float] = {}
 
     def value(self, products: Sequence[Product], lengths: Sequence[int]) -> Array:
         """The sum of the products for each number of tokens."""
         total = np.zeros(len(lengths))
         for product in products:
-            fixed = L not in set().union(*(e.free_symbols for e in (*product.functions, product.every)))
-            fixed &= all(L not in (p.body + p.offset).free_symbols for p in product.powers)
-            if fixed and len(lengths) > 1:
+            if product.any_length and len(lengths) > 1:
                 total += self._product(product, np.asarray(lengths), int(max(lengths)))
             else:
                 total += [float(self._product(product, np.array([n]), n)[0]) for n in lengths]
         return total
 
-    def _call(self, function: Numeric, x: Array | float, chi: Array | float, tokens: int) -> Array:
-        more = list(self.values)
-        more[1] = float(tokens)
+    def _sized(self, function: TokenFunction, x: Array, chi: Array, tokens: int) -> tuple[Array, Array]:
+        """Sign and logarithm of the size of a function."""
+        shape = np.broadcast_shapes(np.shape(x), np.shape(chi))
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-            found = np.asarray(function(x, chi, *more), dtype=float)
-        return np.broadcast_to(found, np.broadcast_shapes(np.shape(x), np.shape(chi))).astype(float)
+            sign, log, _ = function(x, chi, self.nu, float(tokens), self.params)
+        return np.broadcast_to(np.asarray(sign), shape), np.broadcast_to(np.asarray(log), shape)
 
-    def _product(self, product: Product, lengths: NDArray[np.int_], tokens: int) -> Array:
-        coefficients = [numpy_function(product.coefficient, self.symbols) for _ in lengths]
-        coefficient = np.array([float(self._call(c, 0.0, 0.0, n)) for c, n in zip(coefficients, lengths)])
+    def _log(self, function: TokenFunction, x: Array, chi: Array, tokens: int) -> Array:
+        return self._sized(function, x, chi, tokens)[1]
+
+    def _number(self, number: TokenNumber, tokens: int) -> float:
+        with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+            return float(number(self.nu, float(tokens), self.params))
+
+    def _product(self, product: Product, lengths: Array, tokens: int) -> Array:
+        coefficient = np.array([self._number(product.coefficient, int(n)) for n in lengths])
         coefficient[lengths < len(product.functions)] = 0.0
         if not coefficient.any():
             return coefficient
         spare = np.maximum(lengths - len(product.functions), 0)
         if not product.powers:
-            numbers = [self._total(f * product.every, i == 0, tokens) for i, f in enumerate(product.functions)]
-            return coefficient * float(np.prod(numbers)) * self._total(product.every, False, tokens) ** spare
-        bodies = [signed(p.body, self.symbols) for p in product.powers]
-        functions = [signed(f * product.every, self.symbols) for f in product.functions]
-        powers = [float(p.power) for p in product.powers]
-        carriers = [self._carrier(functions, body, p, tokens) for body, p in zip(bodies, powers)]
+            numbers = [self._total(f, i == 0, tokens) for i, f in enumerate(product.functions)]
+            rest = self._total(product.every, False, tokens) ** spare
+            return np.asarray(coefficient * float(np.prod(numbers)) * rest)
+        bodies = [p.body for p in product.powers]
+        powers = [p.power for p in product.powers]
+        carriers = [self._carrier(product.functions, body, p, tokens) for body, p in zip(bodies, powers, strict=True)]
         tables = []
-        for index, function in enumerate((*functions, signed(product.every, self.symbols))):
-            carried = [p if index == c else 0.0 for p, c in zip(powers, carriers)]
+        for index, function in enumerate((*product.functions, product.every)):
+            carried = [p if index == c else 0.0 for p, c in zip(powers, carriers, strict=True)]
             tables.append(self._token_table(function, bodies, carried, index == 0, tokens))
         axes = self._log_axes(product.powers, tables, spare, tokens)
         return coefficient * self._laplace(product.powers, tables, spare, axes, tokens)
 
-    def _total(self, function: sp.Expr, hidden: bool, tokens: int) -> float:
+    def _total(self, function: TokenFunction, hidden: bool, tokens: int) -> float:
         """The plain average of a function over one token."""
         key = (function, hidden, tokens)
         if key not in self._totals:
-            self._totals[key] = self._token_table(signed(function, self.symbols), (), (), hidden, tokens).total()
+            self._totals[key] = self._token_table(function, (), (), hidden, tokens).total()
         return self._totals[key]
 
-    def _carrier(self, functions: Sequence[Signed], body: Signed, power: float, tokens: int) -> int:
+    def _carrier(self, functions: Sequence[TokenFunction], body: TokenFunction, power: float, tokens: int) -> int:
         """The token whose function a power s^p keeps bounded best: the one that grows with the body."""
         x, chi = self._scan(True)
         with np.errstate(invalid="ignore"):
             grown = [
-                np.ptp(_finite(self._call(f.log, x, chi, tokens) - power * self._call(body.log, x, chi, tokens)))
+                np.ptp(_finite(self._log(f, x, chi, tokens) - power * self._log(body, x, chi, tokens)))
                 for f in functions
             ]
         return int(np.argmin(grown))
@@ -158,22 +182,32 @@ class TokenAverages:
         return x * (self.law.m / self.law.q) if self.law.q > 0.0 else np.zeros_like(x)
 
     def _token_table(
-        self, function: Signed, bodies: Sequence[Signed], carried: Sequence[float], hidden: bool, tokens: int
+        self,
+        function: TokenFunction,
+        bodies: Sequence[TokenFunction],
+        carried: Sequence[float],
+        hidden: bool,
+        tokens: int,
     ) -> TokenTable:
         nodes = self._nodes(function, bodies, carried, hidden, tokens)
-        sign = self._call(function.sign, nodes.x, nodes.chi, tokens)
-        log = self._call(function.log, nodes.x, nodes.chi, tokens) + nodes.log_weight
-        logs = [self._call(b.log, nodes.x, nodes.chi, tokens) for b in bodies]
+        sign, log = self._sized(function, nodes.x, nodes.chi, tokens)
+        log = log + nodes.log_weight
+        logs = [self._log(b, nodes.x, nodes.chi, tokens) for b in bodies]
         with np.errstate(invalid="ignore"):
-            for p, b in zip(carried, logs):
+            for p, b in zip(carried, logs, strict=True):
                 log = log - p * b if p else log
         log = np.where(np.isnan(log), -np.inf, log)
-        keep = (log > log.max() - _DEPTH) & np.isfinite(log) if log.size else np.zeros(0, bool)
+        keep = (log > log.max() - LOG_DEPTH) & np.isfinite(log) if log.size else np.zeros(0, bool)
         return TokenTable(sign[keep], log[keep], tuple(b[keep] for b in logs), tuple(carried))
 
     def _nodes(
-        self, function: Signed, bodies: Sequence[Signed], carried: Sequence[float], hidden: bool, tokens: int
-    ) -> Nodes:
+        self,
+        function: TokenFunction,
+        bodies: Sequence[TokenFunction],
+        carried: Sequence[float],
+        hidden: bool,
+        tokens: int,
+    ) -> TokenNodes:
         """Nodes fine enough for the sharpest body, split where something has a kink or vanishes."""
         mean, scale = self._score_law(hidden)
         zeta, log_zeta = self._teacher_nodes(bodies, hidden, tokens)
@@ -183,21 +217,21 @@ class TokenAverages:
             x, log_x = self._score_nodes(function, bodies, carried, hidden, tokens)
         chi = self._teacher_mean(x)[:, None] + self._teacher_spread() * zeta
         shape = chi.shape
-        return Nodes(np.broadcast_to(x[:, None], shape).ravel(), chi.ravel(), (log_x[:, None] + log_zeta).ravel())
+        return TokenNodes(np.broadcast_to(x[:, None], shape).ravel(), chi.ravel(), (log_x[:, None] + log_zeta).ravel())
 
-    def _teacher_nodes(self, bodies: Sequence[Signed], hidden: bool, tokens: int) -> tuple[Array, Array]:
+    def _teacher_nodes(self, bodies: Sequence[TokenFunction], hidden: bool, tokens: int) -> tuple[Array, Array]:
         """chi* given x, in units of its spread; one node where the teacher is not needed or follows from x."""
         degenerate = self.law.q > 0.0 and self.law.m**2 >= self.law.q * (1.0 - 1e-14)
         if self.law.hidden is not None or degenerate:
             return np.zeros(1), np.zeros(1)
         spread = self._teacher_spread()
-        slopes = [_steepest(self._call(b.log, np.zeros_like(SCAN), SCAN, tokens), SCAN) for b in bodies]
+        slopes = [_steepest(self._log(b, np.zeros_like(SCAN), SCAN, tokens), SCAN) for b in bodies]
         sharp = spread * max([1.0, *slopes])
-        if sharp < _GENTLE:
-            hermite, weights = np.polynomial.hermite_e.hermegauss(int(_HERMITE_NODES * self.fineness))
+        if sharp < GENTLE:
+            hermite, weights = np.polynomial.hermite_e.hermegauss(int(TOKEN_HERMITE * self.fineness))
             return hermite, np.log(weights / weights.sum())
         h = min(0.5, 0.55 / sharp) / self.fineness
-        zeta = h * np.arange(-int(_REACH / h), int(_REACH / h) + 1, dtype=np.float64)
+        zeta = h * np.arange(-int(SCORE_REACH / h), int(SCORE_REACH / h) + 1, dtype=np.float64)
         return zeta, np.log(h) - zeta**2 / 2.0 - np.log(2.0 * np.pi) / 2.0
 
     def _teacher_spread(self) -> float:
@@ -205,61 +239,74 @@ class TokenAverages:
         return float(np.sqrt(max(1.0 - self.law.m**2 / self.law.q, 0.0))) if self.law.q > 0.0 else 1.0
 
     def _score_nodes(
-        self, function: Signed, bodies: Sequence[Signed], carried: Sequence[float], hidden: bool, tokens: int
+        self,
+        function: TokenFunction,
+        bodies: Sequence[TokenFunction],
+        carried: Sequence[float],
+        hidden: bool,
+        tokens: int,
     ) -> tuple[Array, Array]:
         mean, scale = self._score_law(hidden)
         u, weights = gauss_panels(self._edges([(function, carried)], bodies, hidden, tokens))
         return mean + scale * u, np.log(weights) - u**2 / 2.0 - np.log(2.0 * np.pi) / 2.0
 
     def _edges(
-        self, functions: Sequence[tuple[Signed, Sequence[float]]], bodies: Sequence[Signed], hidden: bool, tokens: int
+        self,
+        functions: Sequence[tuple[TokenFunction, Sequence[float]]],
+        bodies: Sequence[TokenFunction],
+        hidden: bool,
+        tokens: int,
     ) -> Array:
         """Panel edges in units of the score's deviation, for token functions with the powers they carry."""
         mean, scale = self._score_law(hidden)
         x, chi = self._scan(hidden)
-        logs = [self._call(b.log, x, chi, tokens) for b in bodies]
-        reached = np.abs(SCAN) <= _REACH
+        logs = [self._log(b, x, chi, tokens) for b in bodies]
+        reached = np.abs(SCAN) <= SCORE_REACH
         sizes: list[Array] = []
         for function, carried in functions:
-            log = self._call(function.log, x, chi, tokens)
+            sign, log = self._sized(function, x, chi, tokens)
             with np.errstate(invalid="ignore"):
-                for p, b in zip(carried, logs):
+                for p, b in zip(carried, logs, strict=True):
                     log = log - p * b if p else log
             log = np.where(np.isfinite(log), log, -np.inf) - SCAN**2 / 2.0
             if np.isfinite(log).any():
-                reached |= log > log.max() - _DEPTH
-                sizes.append(self._call(function.sign, x, chi, tokens) * np.exp(log - log.max()))
+                reached |= log > log.max() - LOG_DEPTH
+                sizes.append(sign * np.exp(log - log.max()))
         low, high = SCAN[reached].min(), SCAN[reached].max()
         sharp = max([1.0, *[_steepest(b[reached], SCAN[reached]) for b in logs], *[roughest(s) for s in sizes]])
-        edges = np.linspace(low, high, int(np.ceil((high - low) * sharp * self.fineness / _PANEL_WIDTH)) + 1)
+        edges = np.linspace(low, high, int(np.ceil((high - low) * sharp * self.fineness / TOKEN_PANEL)) + 1)
         if scale > 0.0:
-            signed_ones = (*[f for f, _ in functions], *bodies)
-            kinks = np.array([float(self._call(k, 0.0, 0.0, tokens)) for s in signed_ones for k in s.kinks])
+            kinks = np.array([k for f in (*[f for f, _ in functions], *bodies) for k in self._kinks(f, tokens)])
             edges = np.r_[edges, (kinks - mean) / scale]
-        for body, log in zip(bodies, logs):
+        for body, log in zip(bodies, logs, strict=True):
             lowest = _sharp_minima(log, reached)
             edges = np.r_[edges, _graded([self._lowest(body, u, hidden, tokens) for u in lowest])]
         return np.unique(np.clip(edges[np.isfinite(edges)], low, high))
 
-    def _lowest(self, body: Signed, near: float, hidden: bool, tokens: int) -> float:
+    def _kinks(self, function: TokenFunction, tokens: int) -> tuple[float, ...]:
+        blank = np.zeros(1)
+        with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+            return function(blank, blank, self.nu, float(tokens), self.params)[2]
+
+    def _lowest(self, body: TokenFunction, near: float, hidden: bool, tokens: int) -> float:
         """Where a body is smallest, close to a point of the scan: in an interval ten times smaller, again and again."""
         reach = float(SCAN[1] - SCAN[0])
-        for _ in range(_ZOOMS):
+        for _ in range(ZOOMS):
             line = near + reach * np.linspace(-1.0, 1.0, 41)
-            log = self._call(body.log, *self._scan(hidden, line), tokens)
+            log = self._log(body, *self._scan(hidden, line), tokens)
             near, reach = float(line[np.argmin(np.where(np.isnan(log), np.inf, log))]), 0.1 * reach
         return near
 
     def _log_axes(
-        self, powers: Sequence[InversePower], tables: Sequence[TokenTable], spare: NDArray[np.int_], tokens: int
+        self, powers: Sequence[InversePower], tables: Sequence[TokenTable], spare: Array, tokens: int
     ) -> list[Array]:
         """The ranges of log s in which the integrand matters, from a coarse look, with their steps."""
         coarse = []
         for k, p in enumerate(powers):
             logs = np.concatenate([t.bodies[k] for t in tables])
             logs = logs[np.isfinite(logs)]
-            low, high = -logs.max() - 45.0 / float(p.power), -logs.min() + 8.0
-            most = _COARSE // len(powers) ** 2
+            low, high = -logs.max() - 45.0 / p.power, -logs.min() + 8.0
+            most = COARSE_LOGS // len(powers) ** 2
             coarse.append(np.linspace(low, high, int(min(most, high - low)) + 2))
         integrand = np.abs(self._integrand(powers, tables, spare, coarse, tokens))
         if not integrand.max() > 0.0:
@@ -269,7 +316,7 @@ class TokenAverages:
         axes = []
         for k, axis in enumerate(coarse):
             along = np.flatnonzero(relevant.any(axis=tuple(j for j in range(relevant.ndim) if j != k)))
-            h = _LOG_STEP / self.fineness
+            h = LOG_STEP / self.fineness
             margin = 2.0 * (axis[1] - axis[0])
             axes.append(np.arange(axis[along[0]] - margin, axis[along[-1]] + margin, h))
         return axes
@@ -278,19 +325,19 @@ class TokenAverages:
         self,
         powers: Sequence[InversePower],
         tables: Sequence[TokenTable],
-        spare: NDArray[np.int_],
+        spare: Array,
         axes: Sequence[Array],
         tokens: int,
     ) -> Array:
         if axes[0].size == 1:
             return np.zeros(spare.size)
         cell = float(np.prod([a[1] - a[0] for a in axes]))
-        norm = float(np.prod([special.gamma(float(p.power)) for p in powers]))
+        norm = float(np.prod([special.gamma(p.power) for p in powers]))
         total = np.zeros(spare.size)
         most = max(t.log.size for t in tables)
-        if (len(axes) > 1 and most * sum(a.size for a in axes) > _LARGEST_WORK) or axes[0].size > _LONGEST_AXIS:
-            raise Refusal("the weights are too sharp for this quadrature: take a smaller nu or |k|, or nu = inf")
-        rows = max(1, _BLOCK // most) if len(axes) > 1 else axes[0].size
+        if (len(axes) > 1 and most * sum(a.size for a in axes) > LARGEST_GRID) or axes[0].size > LONGEST_AXIS:
+            raise OutOfReach("the weights are too sharp for this quadrature: take a smaller nu or |k|, or nu = inf")
+        rows = max(1, LAPLACE_BLOCK // most) if len(axes) > 1 else axes[0].size
         for begin in range(0, axes[0].size, rows):
             block = [axes[0][begin : begin + rows], *axes[1:]]
             total += self._integrand(powers, tables, spare, block, tokens).sum(axis=tuple(range(1, len(axes) + 1)))
@@ -300,21 +347,20 @@ class TokenAverages:
         self,
         powers: Sequence[InversePower],
         tables: Sequence[TokenTable],
-        spare: NDArray[np.int_],
+        spare: Array,
         axes: Sequence[Array],
         tokens: int,
     ) -> Array:
         """prod over tokens of their one-token averages, for each length on the grid of log s."""
-        offsets = [float(self._call(numpy_function(p.offset, self.symbols), 0.0, 0.0, tokens)) for p in powers]
-        damping = [np.exp(-c * np.exp(np.minimum(a, 700.0))) for c, a in zip(offsets, axes)]
+        offsets = [self._number(p.offset, tokens) for p in powers]
+        damping = [np.exp(-c * np.exp(np.minimum(a, 700.0))) for c, a in zip(offsets, axes, strict=True)]
         result = damping[0] if len(axes) == 1 else np.multiply.outer(damping[0], damping[1])
         for table in tables[:-1]:
             result = result * table.at(axes)
-        return result * tables[-1].at(axes) ** spare.reshape(-1, *[1] * len(axes))
+        return np.asarray(result * tables[-1].at(axes) ** spare.reshape(-1, *[1] * len(axes)))
 
 
-@dataclass(frozen=True)
-class TokenTable:
+class TokenTable(NamedTuple):
     """sum_i sign_i exp(log_i) prod_k (s_k b_ki)^carried_k exp(-s_k b_ki) over the nodes i of one token."""
 
     sign: Array
@@ -344,18 +390,19 @@ class TokenTable:
         with np.errstate(under="ignore", over="ignore"):
             below = np.r_[0.0, np.cumsum(sorted_table.sign * np.exp(sorted_table.log))] if p == 0.0 else None
             found = np.empty(axis.size)
-            for begin in range(0, axis.size, _ROWS):
-                u = axis[begin : begin + _ROWS]
-                band = slice(*np.searchsorted(body, [-depth - u[-1], _GONE - u[0]]))
+            for begin in range(0, axis.size, LOG_ROWS):
+                u = axis[begin : begin + LOG_ROWS]
+                band = slice(*np.searchsorted(body, [-depth - u[-1], GONE - u[0]]))
                 terms = sorted_table.log[band] + sorted_table._exponent(0, u, band)
-                found[begin : begin + _ROWS] = (sorted_table.sign[band] * np.exp(terms)).sum(axis=1)
+                found[begin : begin + LOG_ROWS] = (sorted_table.sign[band] * np.exp(terms)).sum(axis=1)
                 if below is not None:
-                    found[begin : begin + _ROWS] += below[band.start]
+                    found[begin : begin + LOG_ROWS] += below[band.start]
         return found
 
     def _exponent(self, k: int, axis: Array, nodes: slice) -> Array:
         log_sb = axis[:, None] + self.bodies[k][nodes]
-        return self.carried[k] * np.where(np.isfinite(log_sb), log_sb, -1e300 * (self.carried[k] > 0)) - np.exp(log_sb)
+        bounded = np.where(np.isfinite(log_sb), log_sb, -1e300 * (self.carried[k] > 0))
+        return np.asarray(self.carried[k] * bounded - np.exp(log_sb))
 
 
 def _finite(values: Array) -> Array:
@@ -363,10 +410,10 @@ def _finite(values: Array) -> Array:
     return kept if kept.size else np.array([0.0, np.inf])
 
 
-def _sharp_minima(log: Array, reached: NDArray[np.bool_]) -> list[float]:
+def _sharp_minima(log: Array, reached: Array) -> list[float]:
     """The points of the scan at which a body has a sharp minimum, where it may vanish."""
     inner = np.flatnonzero((log[1:-1] < log[:-2]) & (log[1:-1] <= log[2:]) & reached[1:-1]) + 1
-    return [float(SCAN[i]) for i in inner if not min(log[i - 1], log[i + 1]) - log[i] <= _SHARP]
+    return [float(SCAN[i]) for i in inner if not min(log[i - 1], log[i + 1]) - log[i] <= SHARP]
 
 
 def _graded(points: Sequence[float]) -> Array:
