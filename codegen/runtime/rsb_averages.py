@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
 
@@ -38,6 +40,18 @@ class TiltedResponse(NamedTuple):
     trace: float
 
 
+def mean_averages(found: Sequence[TiltedAverages], shares: Array) -> TiltedAverages:
+    """Averages over lengths or over sets of nodes."""
+    parts = [np.tensordot(shares, [getattr(a, f) for a in found], 1) for f in TiltedAverages._fields]
+    return TiltedAverages(parts[0], parts[1], *(float(p) for p in parts[2:]))
+
+
+def mean_response(found: Sequence[TiltedResponse], shares: Array) -> TiltedResponse:
+    """The same of squared responses."""
+    parts = [np.tensordot(shares, [getattr(r, f) for r in found], 1) for f in TiltedResponse._fields]
+    return TiltedResponse(parts[0], parts[1], float(parts[2]))
+
+
 class Layout(Protocol):
     """A rule laid out for one length. `order` has q0 in the place of q, `noise` is q1 - q0 of scores and of values."""
 
@@ -51,7 +65,7 @@ class Layout(Protocol):
 
     @property
     def members(self) -> Sequence[Layout]:
-        """The independently drawn sets that it is the mean of; none where nothing is drawn."""
+        """The sets of nodes that it is the mean of; none where there is one."""
 
     def serves(self, order: Array, noise: tuple[float, float]) -> bool:
         """Whether it need not be laid out anew for these order parameters."""

@@ -15,7 +15,7 @@ from replicode.codegen.runtime.kernel import Array, channel_rates
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.location import location_of
-from replicode.codegen.runtime.rsb_averages import Layout, TiltedAverages, TiltedResponse
+from replicode.codegen.runtime.rsb_averages import TiltedAverages, TiltedResponse, mean_averages, mean_response
 from replicode.codegen.runtime.rsb_grid import (
     LEAST_POSITIVE,
     Axis,
@@ -25,6 +25,7 @@ from replicode.codegen.runtime.rsb_grid import (
     outer_points,
     second_slopes,
     smoothed,
+    staggered,
 )
 from replicode.codegen.runtime.rsb_table import Coordinates, Frames, Table, coordinates, frames, responses, tabulated
 
@@ -42,31 +43,12 @@ class _Tables(NamedTuple):
     mass: float
 
 
-class GridLayout(NamedTuple):
+class _OneGrid(NamedTuple):
     """The coordinates and the points of their axes, kept while the order parameters move."""
 
     seen: Frames
     axes: tuple[Axis, ...]
     setting: Setting
-
-    @property
-    def resolved(self) -> bool:
-        """Longer steps overestimate how far the tilt carries, the more the steeper M is."""
-        return all(a.resolved for a in self.axes if a.variance > 0.0)
-
-    @property
-    def text(self) -> str:
-        """The points of every axis."""
-        return f"envelopes on a grid of {' x '.join(str(len(a.points)) for a in self.axes)} points"
-
-    @property
-    def members(self) -> tuple[Layout, ...]:
-        """Nothing is drawn."""
-        return ()
-
-    def serves(self, order: Array, noise: tuple[float, float]) -> bool:
-        """A grid is laid anew for every change."""
-        return False
 
     def tables(self, order: Array, noise: tuple[float, float], y: float) -> _Tables:
         """Tabulate M, smooth it, and weigh the outer points."""
@@ -116,15 +98,55 @@ class GridLayout(NamedTuple):
         return TiltedResponse(inside[:3], np.array(squares), float(inside[3]))
 
 
+class GridLayout(NamedTuple):
+    """The grids whose averages are averaged."""
+
+    grids: tuple[_OneGrid, ...]
+
+    @property
+    def resolved(self) -> bool:
+        """Longer steps overestimate how far the tilt carries, the more the steeper M is."""
+        return all(a.resolved for a in self.grids[0].axes if a.variance > 0.0)
+
+    @property
+    def text(self) -> str:
+        """The points of every axis."""
+        points = " x ".join(str(len(a.points)) for a in self.grids[0].axes)
+        return "envelopes on " + (f"{len(self.grids)} grids" if self.members else "a grid") + f" of {points} points"
+
+    @property
+    def members(self) -> tuple[GridLayout, ...]:
+        """Each of the grids, where there are several."""
+        return tuple(GridLayout((g,)) for g in self.grids) if len(self.grids) > 1 else ()
+
+    def serves(self, order: Array, noise: tuple[float, float]) -> bool:
+        """A grid is laid anew for every change."""
+        return False
+
+    def averages(self, order: Array, noise: tuple[float, float], y: float) -> TiltedAverages:
+        """All averages."""
+        return mean_averages([g.averages(order, noise, y) for g in self.grids], self._shares)
+
+    def response(self, order: Array, noise: tuple[float, float], y: float) -> TiltedResponse:
+        """Averages of squared responses for the stability against a further step."""
+        return mean_response([g.response(order, noise, y) for g in self.grids], self._shares)
+
+    @property
+    def _shares(self) -> Array:
+        return np.full(len(self.grids), 1.0 / len(self.grids))
+
+
 class Tables(NamedTuple):
-    """The rule of tables on grids."""
+    """The rule of tables on grids, and how many of them."""
 
     grid: Grid
+    sets: int = 1
 
     def laid(self, order: Array, noise: tuple[float, float], setting: Setting) -> GridLayout:
         """A layout for these order parameters, of which `order` has q0 in the place of q, and this noise."""
         seen = frames(order, setting)
-        return GridLayout(seen, coordinates(order, seen, setting).axes(noise, self.grid), setting)
+        axes = coordinates(order, seen, setting).axes(noise, self.grid)
+        return GridLayout(tuple(_OneGrid(seen, a, setting) for a in staggered(axes, self.sets)))
 
 
 def _gains(where: Coordinates, gradient: Array) -> tuple[Array, Array]:

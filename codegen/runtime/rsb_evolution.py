@@ -14,7 +14,14 @@ import numpy as np
 from replicode.codegen.runtime.kernel import ORDER_NAMES, Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.newton import forward_slopes
-from replicode.codegen.runtime.rsb_averages import Layout, Rule, TiltedAverages, TiltedResponse
+from replicode.codegen.runtime.rsb_averages import (
+    Layout,
+    Rule,
+    TiltedAverages,
+    TiltedResponse,
+    mean_averages,
+    mean_response,
+)
 from replicode.codegen.runtime.rsb_kernel import (
     STEP_NAMES,
     step_conjugates,
@@ -110,6 +117,7 @@ class Step:
 
     def __init__(self, problem: Penalised, settings: Sequence[Setting], rule: Rule) -> None:
         self.problem, self.settings, self.rule = problem, settings, rule
+        self.shares = np.array([s.kernel.share for s in settings])
         self.layouts: list[Layout] = []
 
     def adapt(self, order: Array) -> Step:
@@ -120,7 +128,7 @@ class Step:
         return self
 
     def members(self) -> list[Step]:
-        """The same on each of the independently drawn sets of nodes that the layouts are made of, if any."""
+        """The same on each of the sets of nodes that the layouts are made of, if any."""
         found = []
         for layouts in zip(*(layout.members for layout in self.layouts), strict=True):
             step = Step(self.problem, self.settings, self.rule)
@@ -131,8 +139,7 @@ class Step:
     def at(self, order: Array, y: float) -> Evaluated:
         """One evaluation of everything."""
         outer, noise = outer_order(order), noise_of(order)
-        found = [layout.averages(outer, noise, y) for layout in self.layouts]
-        averages = _mixed(found, self.settings)
+        averages = mean_averages([layout.averages(outer, noise, y) for layout in self.layouts], self.shares)
         alpha, lambda_k, lambda_v = self.problem
         conjugates = step_conjugates(y, alpha, averages.rates, averages.squares)
         physics = alpha, lambda_k, lambda_v
@@ -149,17 +156,7 @@ class Step:
     def response(self, order: Array, y: float) -> TiltedResponse:
         """Squared responses, averaged over the lengths."""
         outer, noise = outer_order(order), noise_of(order)
-        found = [layout.response(outer, noise, y) for layout in self.layouts]
-        shares = np.array([s.kernel.share for s in self.settings])
-        parts = [np.tensordot(shares, [getattr(r, f) for r in found], 1) for f in TiltedResponse._fields]
-        return TiltedResponse(parts[0], parts[1], float(parts[2]))
-
-
-def _mixed(found: Sequence[TiltedAverages], settings: Sequence[Setting]) -> TiltedAverages:
-    """Averages over the lengths."""
-    shares = np.array([s.kernel.share for s in settings])
-    parts = [np.tensordot(shares, [getattr(a, f) for a in found], 1) for f in TiltedAverages._fields]
-    return TiltedAverages(parts[0], parts[1], *(float(p) for p in parts[2:]))
+        return mean_response([layout.response(outer, noise, y) for layout in self.layouts], self.shares)
 
 
 def residual_of(now: Evaluated) -> Array:

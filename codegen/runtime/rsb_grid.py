@@ -63,6 +63,10 @@ class Axis(NamedTuple):
         """The points of the outer sum."""
         return self.points[:: self.stride]
 
+    def between(self) -> Axis:
+        """The points in the middle of any two, and one more at either end."""
+        return self._replace(points=np.r_[self.points - 0.5 * self.step, self.points[-1] + 0.5 * self.step])
+
 
 def axes_over(lines: Sequence[tuple[float, float, float]], grid: Grid) -> tuple[Axis, ...]:
     """Axes by the mean, deviation and noise of each, the steps made longer until the grid is small enough."""
@@ -73,6 +77,15 @@ def axes_over(lines: Sequence[tuple[float, float, float]], grid: Grid) -> tuple[
         if size <= grid.total or longer > LONGEST:
             return axes
         longer *= max((size / grid.total) ** (1.0 / len(axes)), 1.02)
+
+
+def staggered(axes: tuple[Axis, ...], sets: int) -> tuple[tuple[Axis, ...], ...]:
+    """Up to four grids of the same steps: as they are, and with an even number of axes moved by half a step.
+
+    Where M has a kink, or nearly, a sum over a grid has an error that depends on where the kink is between two points.
+    """
+    moved = ((), (0, 1), (0, 2), (1, 2))[:sets]
+    return tuple(tuple(a.between() if i in which else a for i, a in enumerate(axes)) for which in moved)
 
 
 def axis_over(centre: float, deviation: float, noise: float, grid: Grid, longer: float = 1.0) -> Axis:

@@ -39,12 +39,12 @@ from replicode.codegen.runtime.rsb_grid import Grid
 from replicode.codegen.runtime.rsb_kernel import STEP_CONJUGATES, STEP_NAMES, step_stability
 from replicode.codegen.runtime.rsb_nested import Nested
 
-LEVELS = tuple(Tables(Grid(*g)) for g in ((4.8, 1.2, 48, 6e4), (5.3, 1.7, 88, 2e5), (5.6, 2.3, 140, 6e5)))
-QUICK_LEVELS = tuple(Tables(Grid(*g)) for g in ((4.6, 1.0, 36, 2.5e4), (4.8, 1.2, 48, 5e4), (5.0, 1.4, 60, 1e5)))
-FINER_LEVELS = tuple(Tables(Grid(*g)) for g in ((4.8, 1.2, 140, 3e5), (5.3, 1.7, 190, 5.5e5), (5.6, 2.2, 240, 9e5)))
+LEVELS = Tables(Grid(4.8, 1.2, 48, 6e4)), Tables(Grid(5.3, 1.7, 88, 2e5)), Tables(Grid(5.6, 2.2, 140, 3e5), 4)
+QUICK_LEVELS = Tables(Grid(4.6, 1.0, 36, 2.5e4)), Tables(Grid(4.8, 1.2, 48, 5e4)), Tables(Grid(5.0, 1.4, 60, 5e4), 4)
+FINER_LEVELS = Tables(Grid(4.8, 1.2, 140, 3e5)), Tables(Grid(5.3, 1.7, 190, 5.5e5)), Tables(Grid(5.6, 2.2, 240, 6e5), 4)
 NESTED_LEVELS = Nested(400, 2, 2, 1), Nested(1000, 2, 2, 4), Nested(2500, 2, 3, 4)
 QUICK_NESTED_LEVELS = Nested(200, 2, 2, 1), Nested(500, 2, 2, 3), Nested(1000, 2, 2, 4)
-GRID_SAFETY, GRID_GAIN = 2.0, 3.0  # two grids may agree by chance: a step gains no more than this factor
+FALL, LAST_GAIN = 3.0, 3.0  # two levels may agree by chance: a step gains no more than these factors
 UNRESOLVED_SAFETY = 8.0  # steps that are too long for the noise shrink by a fifth, and the error in proportion
 DRAWN_SAFETY = 4.0  # standard errors, of a few sets
 RESIDUAL_GAIN = 10.0  # a residual may move the solution by some times as much
@@ -58,6 +58,7 @@ NEARLY, NEWTONS = 0.02, 5
 MERGED, MERGING = 1e-5, 60
 STATES_STABLE, STATES_JUMP = 1.0, 0.05
 MOST_LOST = 1e-4
+STABILITY = ("within", "between", "jumps")
 REPORTED_STEP = (*STEP_NAMES, "y", "test_risk", "train_loss", "energy", "free_energy", "complexity")
 
 
@@ -328,7 +329,7 @@ def _solution(levels: _Levels, together: Evaluated | None, broken: bool, task: _
     converged = bool(levels.residual < CONVERGED and np.isfinite(reported).all())
     if not broken:
         values["y"], errors["y"], values["complexity"] = np.nan, np.nan, 0.0
-    stability = _stability(levels.step, now, task)
+    stability, doubts = _stability(levels, task)
     stable = stability["within"] < STATES_STABLE and stability["between"] < STATES_STABLE
     stable = bool(converged and stable and stability["jumps"] < STATES_JUMP)
     return Solution(
@@ -347,29 +348,27 @@ def _solution(levels: _Levels, together: Evaluated | None, broken: bool, task: _
         converged=converged,
         residual=levels.residual,
         error=errors["test_risk"],
-        errors=errors,
+        errors=errors | doubts,
         method=_method(levels.step),
         warnings=(*_coarse(together), *_doubts(now, converged, stable, stability, errors["test_risk"], tol)),
     )
 
 
 def _bounds(levels: _Levels, together: Evaluated | None, task: _Task) -> Array:
-    """Errors by what the levels before the last change; where nodes are drawn, by the scatter of the sets too.
+    """Errors by the scatter of the sets of nodes at the last level, and by what it changes.
 
     On grids too coarse for the noise of the states levels agree before they are right. How far they part is then known
     in its order alone: the error is at least what parts them from one state, which `together` is.
     """
     now = levels.found[-1]
     rows = [_reported(e, task) for e in levels.found]
-    fall, last = np.abs(rows[-2] - rows[-3]) / GRID_GAIN, np.abs(rows[-1] - rows[-2])
-    bounds = GRID_SAFETY * np.maximum(fall, last)
+    fall, last = np.abs(rows[-2] - rows[-3]) / FALL, np.abs(rows[-1] - rows[-2])
+    scatter = np.std([_reported(e, task) for e in levels.drawn], axis=0, ddof=1) / np.sqrt(len(levels.drawn))
+    bounds = DRAWN_SAFETY * scatter + last / LAST_GAIN
     if together is not None:
         apart = np.abs(rows[-1] - _reported(together, task))
         apart[REPORTED_STEP.index("y")] = now.y
-        bounds = np.maximum(UNRESOLVED_SAFETY * np.maximum(fall, last), apart)
-    if levels.drawn:
-        scatter = np.std([_reported(e, task) for e in levels.drawn], axis=0, ddof=1) / np.sqrt(len(levels.drawn))
-        bounds = DRAWN_SAFETY * scatter + last / GRID_GAIN
+        bounds = np.maximum(np.maximum(UNRESOLVED_SAFETY * np.maximum(fall, last), apart), bounds)
     return np.asarray(bounds + (now.averages.lost + RESIDUAL_GAIN * levels.residual) * np.abs(rows[-1]))
 
 
@@ -377,14 +376,25 @@ def _method(step: Step) -> str:
     return ", ".join(layout.text for layout in step.layouts)
 
 
-def _stability(step: Step, now: Evaluated, task: _Task) -> dict[str, float]:
-    """Spectral radii within and between states; the jumps by what they add to 1/V_k = lambda_k + Vh_k."""
+def _stability(levels: _Levels, task: _Task) -> tuple[dict[str, float], dict[str, float]]:
+    """Spectral radii within and between states, and the jumps by what they add to 1/V_k = lambda_k + Vh_k; the errors.
+
+    The means over the sets of nodes, and their scatter.
+    """
+    now = levels.found[-1]
+    rows = [_radii(m, now, task) for m in levels.step.members()]
+    errors = DRAWN_SAFETY * np.std(rows, axis=0, ddof=1) / np.sqrt(len(rows))
+    found, bounds = (dict(zip(STABILITY, map(float, r), strict=True)) for r in (np.mean(rows, axis=0), errors))
+    return found, bounds
+
+
+def _radii(step: Step, now: Evaluated, task: _Task) -> Array:
+    """The numbers of STABILITY by one set of nodes."""
     found = step.response(now.order, now.y)
     matrices = step_stability(now.order, now.y, task.problem.alpha, found.within, found.between)
-    within, between = map(spectral_radius, matrices)
     smooth = task.problem.alpha * found.trace
     jumps = abs(now.conjugates[STEP_CONJUGATES.index("Vh_k")] - smooth) * now.order[STEP_NAMES.index("V_k")]
-    return {"within": within, "between": between, "jumps": float(jumps)}
+    return np.array([*map(spectral_radius, matrices), jumps])
 
 
 def _coarse(together: Evaluated | None) -> tuple[str, ...]:
