@@ -71,7 +71,7 @@ def _record(name: str, fields: tuple[str, ...]) -> Any:
     return kind
 
 
-def call(module: ModuleType, name: str, **arguments: Any) -> Any:
+def call(module: ModuleType, name: str, /, **arguments: Any) -> Any:
     """What a function of a generated module returns; its errors become ours."""
     try:
         return getattr(module, name)(**arguments)

@@ -148,7 +148,7 @@ def _accelerated(source: str, library: str) -> ModuleType:
     return module
 
 
-def call(module: ModuleType, name: str, **arguments: Any) -> Any:
+def call(module: ModuleType, name: str, /, **arguments: Any) -> Any:
     """What a function of a generated module returns, watched where someone asked to; its errors become ours."""
     with watched(module):
         return called(module, name, **arguments)

@@ -132,13 +132,15 @@ def solve(
     derivatives: bool | Sequence[str] = False,
     branches: bool = True,
     stability: bool = True,
+    quick: bool = False,
     spectrum: Any = None,
     radii: Any = None,
     **parameters: float,
 ) -> Solution:
     """Solve the saddle-point equations; `tol` is the absolute error asked for on test_risk.
 
-    With tol=None it is what a few seconds give, three digits at least where these can be had at all. `derivatives` asks
+    With tol=None it is what a few seconds give, three digits at least where these can be had at all, and `quick` takes
+    no more work than that for a `tol`. `derivatives` asks
     for those of every quantity in every parameter, or in those named. `init` may also be a mapping: the order
     parameters of a solution nearby, to start from. `branches` looks for another branch, of lower energy, and
     `stability` into whether replica symmetry holds, which is said where it is not done. A module of structured tokens
@@ -154,13 +156,14 @@ def solve(
     drawn = radii_of(radii)
     settings = tuple(s._replace(radii=drawn) for s in settings_of(nu, noise, parameter_values(parameters)))
     problem = admitted(Problem(float(alpha), float(lambda_k), float(lambda_v), spectrum_of(spectrum)), float(noise))
+    limited = quick or tol is None
     request = _Request(
-        settings, problem, AIMED_AT if tol is None else float(tol), _budget(tol), not isinstance(init, str)
+        settings, problem, AIMED_AT if tol is None else float(tol), _budget(limited), not isinstance(init, str)
     )
-    worst = GOOD_ENOUGH if tol is None else request.tol
+    worst = GOOD_ENOUGH if limited else request.tol
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
         state = ROUTES.state(_begin(init, request), request)
-        notes = _lower_branch(state, init, request._replace(budget=_budget(tol))) if branches else []
+        notes = _lower_branch(state, init, request._replace(budget=_budget(limited))) if branches else []
         found = _solution(state, request, worst, notes, stability)
         return _with_derivatives(found, state, request, wanted) if wanted else found
 
@@ -191,9 +194,9 @@ def any_problem(problem: Problem, noise: float) -> Problem:
 admitted: Callable[[Problem, float], Problem] = any_problem
 
 
-def _budget(tol: float | None) -> Budget:
-    """All work that a solve may do; without an error asked for it takes its time only as far as good enough."""
-    return Budget(LARGEST_WORK, QUICK_WORK, GOOD_ENOUGH) if tol is None else Budget(LARGEST_WORK)
+def _budget(limited: bool) -> Budget:
+    """All work that a solve may do; where it is limited, only a little once the error is good enough."""
+    return Budget(LARGEST_WORK, QUICK_WORK, GOOD_ENOUGH) if limited else Budget(LARGEST_WORK)
 
 
 def _lower_branch(state: _State, init: str | Mapping[str, float], request: _Request) -> list[str]:

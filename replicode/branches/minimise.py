@@ -50,11 +50,18 @@ class Minimised:
 
 
 def minimise(
-    trial: Callable[[Array], Trial], start: Array, low: Array, high: Array, resolution: float, most: int
+    trial: Callable[[Array], Trial],
+    start: Array,
+    low: Array,
+    high: Array,
+    resolution: float,
+    most: int,
+    gain: float = 0.0,
 ) -> Minimised:
     """Downhill from a start until the next step is below the resolution in every coordinate, or no step helps.
 
-    It ends too where the gradient is its own noise: short steps then lead about, and the errors tell what is open.
+    It ends too where that step promises less than `gain`, and where the gradient is its own noise: short steps then
+    lead about, and the errors tell what is open.
     """
     now = trial(np.clip(start, low, high))
     trials, curvature, radius, fresh = [now], np.eye(now.place.size), FIRST_STEP, True
@@ -66,7 +73,8 @@ def minimise(
             curvature = np.eye(now.place.size) * max(float(np.linalg.norm(now.gradient * ~held)), 1e-12) / radius
         whole = _newton(now.gradient, curvature, held)
         step = np.clip(now.place + _within(whole, radius), low, high) - now.place
-        done = bool(np.abs(np.clip(now.place + whole, low, high) - now.place).max() < resolution) and not fresh
+        left = np.clip(now.place + whole, low, high) - now.place
+        done = not fresh and bool(np.abs(left).max() < resolution or -0.5 * float(now.gradient @ left) < gain)
         if done or len(trials) >= most or np.abs(step).max() < SHORTEST_STEP:
             return Minimised(now, curvature, tuple(trials), held, whole, done or bool(held.all()))
         there = trial(now.place + step)

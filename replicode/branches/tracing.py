@@ -24,8 +24,9 @@ from replicode.verbs.optimal import best
 FIRST_NODES = 5
 FINEST = 1.0 / 256.0
 EDGE = 1.0 / 64.0
-USUAL_TOLERANCE = 1e-5
+USUAL_ERROR = 1e-3  # three digits: what a figure shows
 CLAIMED = 2.0
+NOISE = 0.5  # of the errors of nodes, that interpolation may add to them
 RISKS = ("test_risk", "train_loss", "energy")
 
 Told = Callable[[float, dict[str, Any]], None]
@@ -119,8 +120,8 @@ class Tracer:
         self.posed, self.axis, self.tol, self.optimal, self.keep, self.told = posed, axis, tol, optimal, keep, told
         self.order, self.over = tuple(posed.module.ORDER_NAMES), posed.strengths
         self.traced = Traced(axis, ("test_risk", *self.over) if optimal else (*RISKS, *self.order))
-        self.node_tol = None if tol is None else 0.5 * tol
-        self.goal = USUAL_TOLERANCE if tol is None else 0.2 * tol
+        self.quick, wanted = tol is None, USUAL_ERROR if tol is None else tol
+        self.node_tol, self.goal = (0.25 * wanted, 0.3 * wanted) if self.quick else (0.5 * wanted, 0.2 * wanted)
 
     def trace(self) -> Traced:
         """Nodes at even distances, then wherever the curve is not known well enough, then at the edge of stability."""
@@ -144,7 +145,7 @@ class Tracer:
             found = self.traced.at(middle)
             error = np.inf if found is None else float(found[1][0])
             claimed = max(left.found["error"], right.found["error"])
-            if error > max(self.goal, 0.3 * claimed):
+            if error > max(self.goal, NOISE * claimed):
                 if right.at - left.at > FINEST * (high - low):
                     open_places.append((error, middle))
                 elif self._parted(left, right):
@@ -190,17 +191,18 @@ class Tracer:
         if not usable:
             return "informed"
         near = usable[nearest([n.at for n in usable], at, 1)[0]]
-        foretold = None if self.optimal else self.traced.at(at)
+        foretold = self.traced.at(at)
         order = dict(zip(self.traced.quantities, foretold[0])) if foretold else near.found["values"]
         if not all(order[f"q_{b}"] > order[f"m_{b}"] ** 2 and order[f"V_{b}"] > 0.0 for b in self.posed.blocks):
             order = near.found["values"]
         return {name: float(order[name]) for name in self.order}
 
     def _plain(self, value: float, at: float, branches: bool) -> dict[str, Any]:
-        here, start = self.posed.with_values(**{self.axis.name: value}), self._start(at)
-        found = here.solve(self.node_tol, start, (self.axis.name,), branches, True)
+        here = self.posed.with_values(**{self.axis.name: value})
+        start = "informed" if branches else self._start(at)  # beyond the nodes so far a polynomial foretells nothing
+        found = here.solve(self.node_tol, start, (self.axis.name,), branches, True, self.quick)
         if not found.converged and start != "informed":
-            found = here.solve(self.node_tol, "informed", (self.axis.name,), branches, True)
+            found = here.solve(self.node_tol, "informed", (self.axis.name,), branches, True, self.quick)
         return kept(found, self.axis, value)
 
     def _best(self, value: float, at: float) -> dict[str, Any]:
@@ -211,7 +213,7 @@ class Tracer:
         if usable:
             near = usable[nearest([n.at for n in usable], at, 1)[0]].found["values"]
             here, start = here.with_values(**{n: near[n] for n in self.over}), {n: near[n] for n in self.order}
-        fields = best(here, self.over, self.node_tol, start, (self.axis.name,))
+        fields = best(here, self.over, None if self.quick else self.node_tol, start, (self.axis.name,))
         found = kept(_Fields(fields), self.axis, value)
         return {**found, "values": {**found["values"], **fields["optimum"]}, "at_bound": list(fields["at_bound"])} | (
             {"slopes": {**found["slopes"], **dict.fromkeys(self.over, 0.0)}} if found["slopes"] else {}

@@ -18,6 +18,7 @@ from replicode.validation.module import GeneratedAttention
 from replicode.validation.statistics.comparison import extrapolate
 
 RESOLUTION = 0.02  # of the best lambdas, in logarithms: the risk is flat there, and its error far larger
+WAY, GAIN = 4.0, 0.1  # of the error asked for: solutions on the way, and what is left to gain at the end
 
 
 class Place(NamedTuple):
@@ -114,14 +115,14 @@ def optimal_point(place: Place, start: Ridge, tolerance: float) -> dict[str, Any
 
     def build() -> dict[str, Any]:
         from replicode.inputs.problem import problem
-        from replicode.verbs.optimal import best
+        from replicode.verbs.optimal import Thrift, best
 
         physics = {"alpha": place.alpha, "nu": place.nu, "noise": place.noise, **start._asdict()}
         found = best(
             problem(place.activation, place.task, place.tokens, physics),
             Ridge._fields,
             tolerance,
-            resolution=RESOLUTION,
+            thrift=Thrift(RESOLUTION, WAY * tolerance, GAIN * tolerance, inside=False),
         )
         kept = ("test_risk", "error", "converged", "rs_stable", "replicon", "jump_weight", "method", "evaluations")
         order = {name: float(found["order_parameters"][name]) for name in ("m_k", "q_k", "m_v", "q_v")}
@@ -133,7 +134,9 @@ def optimal_point(place: Place, start: Ridge, tolerance: float) -> dict[str, Any
             "warnings": list(found["warnings"]),
         }
 
-    return _row("theory", place, once("figure", ("optimal", place.content, *start, tolerance, RESOLUTION), build))
+    return _row(
+        "theory", place, once("figure", ("optimal", place.content, *start, tolerance, RESOLUTION, WAY, GAIN), build)
+    )
 
 
 def trained_point(

@@ -114,9 +114,10 @@ class Problem:
         derivatives: bool | Sequence[str] = False,
         branches: bool = True,
         stability: bool = True,
+        quick: bool = False,
     ) -> Any:
         """The module's Solution; whether other branches and stability are looked into is asked for."""
-        options = {"derivatives": derivatives, "branches": branches, "stability": stability}
+        options = {"derivatives": derivatives, "branches": branches, "stability": stability, "quick": quick}
         return call(self.module, "solve", **self.values, **self.data, tol=tol, init=init, **options)
 
     def arguments(self) -> dict[str, Any]:

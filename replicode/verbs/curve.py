@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from replicode.branches.bayes_line import BayesLine, Solved, bayes_line
-from replicode.branches.tracing import USUAL_TOLERANCE, Traced, Tracer
+from replicode.branches.tracing import USUAL_ERROR, Traced, Tracer
 from replicode.figures.drawing import picture_asked_for
 from replicode.inputs.arguments import check_digits
 from replicode.inputs.content import activation_text
@@ -217,7 +217,7 @@ def _bayes_line(posed: Any, axis: Range, tol: float | None, told: Say) -> BayesL
         return bayes_reference(posed.task, posed.law, *at, posed.model, posed.spectrum)
 
     if axis.name in ("alpha", "nu", "noise"):
-        return bayes_line(axis, risk, USUAL_TOLERANCE if tol is None else tol, told)
+        return bayes_line(axis, risk, 0.1 * USUAL_ERROR if tol is None else tol, told)
     constant = risk(axis.low)
     return None if constant is None else BayesLine(axis, tuple(Solved(at, *constant) for at in axis.ends))
 

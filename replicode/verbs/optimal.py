@@ -28,9 +28,21 @@ if TYPE_CHECKING:
 OVER = ("lambda_k", "lambda_v")
 LEAST, MOST = 1e-4, 1e4
 FARTHEST = 20.0  # of an activation's parameter from where it starts
-RESOLUTION = 5e-5  # in logarithms: four digits
 MOST_EVALUATIONS = 40
-SEARCH_TOL = 1e-6  # enough for the gradient; the solution at the optimum is as good as asked for
+
+
+@dataclass(frozen=True)
+class Thrift:
+    """How far a search goes: it ends with a step below `resolution` or one that promises less than `gain`.
+
+    On its way solutions are known to `tol`; the one at the optimum is as good as asked for. Where replica symmetry is
+    broken there, `inside` looks for the best on the stable side, which takes many solves.
+    """
+
+    resolution: float = 5e-5  # in logarithms: four digits
+    tol: float = 1e-6  # enough for the gradient
+    gain: float = 0.0
+    inside: bool = True
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,9 +118,16 @@ class Search:
     """Trials of a problem in the coordinates of the search: logarithms of lambdas, parameters as they are."""
 
     def __init__(
-        self, posed: Problem, names: Sequence[str], tol: float | None, init: Start, also: Sequence[str] = ()
+        self,
+        posed: Problem,
+        names: Sequence[str],
+        tol: float | None,
+        init: Start,
+        also: Sequence[str] = (),
+        way: float = Thrift.tol,
     ) -> None:
         self.posed, self.names, self.tol, self.init = posed, tuple(names), tol, init
+        self.way = max(tol or 0.0, way)
         self.also = tuple(also)  # parameters whose derivatives are wanted at the end
         self.logs = np.array([name in OVER for name in names])
         self.evaluations = 0
@@ -133,7 +152,7 @@ class Search:
         self.evaluations += 1
         wanted = (*self.names, *(self.also if checks else ())) if slopes else False
         here = self.posed.with_values(**self.values(place))
-        tol = self.tol if checks else max(self.tol or 0.0, SEARCH_TOL)
+        tol = self.tol if checks else self.way
         found = here.solve(tol, self.init, wanted, checks, checks)
         if not found.converged and not isinstance(self.init, str):
             found = here.solve(tol, "informed", wanted, checks, checks)
@@ -164,28 +183,26 @@ def best(
     tol: float | None,
     init: Start = "informed",
     also: Sequence[str] = (),
-    resolution: float = RESOLUTION,
+    thrift: Thrift = Thrift(),
 ) -> dict[str, Any]:
-    """The fields of an Optimum; derivatives also in the parameters of `also`.
-
-    A step shorter than `resolution` ends the search.
-    """
-    search = Search(posed, names, tol, init, also)
+    """The fields of an Optimum; derivatives also in the parameters of `also`."""
+    search = Search(posed, names, tol, init, also, thrift.tol)
     low, high = search.bounds()
-    found = minimise(search.trial, search.place(), low, high, resolution, MOST_EVALUATIONS)
+    found = minimise(search.trial, search.place(), low, high, thrift.resolution, MOST_EVALUATIONS, thrift.gain)
     place, unconstrained = found.best.place, None
     final = search.solve(place, checks=True)
     warnings = []
     if not found.converged:
         warnings.append(f"optimum: not settled after {search.evaluations} solves")
     elif final.converged and not final.rs_stable:
-        unconstrained = {**search.values(place), "test_risk": final.test_risk}
-        warnings.append("optimum: replica symmetry is broken at the minimum; this is the best on the stable side")
-        inside = constrained(search, found, final, max(resolution, NEXT_TO_EDGE))
-        if inside is None:
-            warnings[-1] = "optimum: replica symmetry is broken at the minimum, and no stable side was found"
-        else:
+        warnings.append("optimum: replica symmetry is broken at the minimum")
+        inside = constrained(search, found, final, max(thrift.resolution, NEXT_TO_EDGE)) if thrift.inside else None
+        unconstrained = {**search.values(place), "test_risk": final.test_risk} if thrift.inside else None
+        if inside is not None:
+            warnings[-1] += "; this is the best on the stable side"
             place, final = inside
+        elif thrift.inside:
+            warnings[-1] += ", and no stable side was found"
     at_bound = tuple(n for n, z, lo, hi in zip(search.names, place, low, high) if not lo < z < hi)
     if at_bound:
         warnings.append(f"optimum: {', '.join(at_bound)} at the end of the range searched")

@@ -13,7 +13,7 @@ import replicode as rc
 from replicode.branches.hermite import interpolated
 from replicode.branches.tracing import Node, Traced, Tracer
 from replicode.cli import main
-from replicode.inputs.problem import problem
+from replicode.inputs.problem import Problem, problem
 from replicode.inputs.ranges import Range, read_range
 from replicode.theory.errors import InputError
 
@@ -152,3 +152,26 @@ def test_bad_input_is_told_before_any_work(text, named):
 def test_a_number_is_given_once():
     with pytest.raises(InputError, match="each value once: alpha"):
         rc.curve("softmax", tokens=1, alpha="1:2", nu=1.0, parameters={"alpha": 3.0})
+
+
+def test_without_digits_a_node_takes_no_more_than_a_figure_shows(monkeypatch):
+    """Three digits, and no more work than a solve without digits: with digits a solve may take a minute."""
+    asked = []
+    monkeypatch.setattr(Problem, "solve", lambda self, *given: asked.append(given) or self.module.solve(**self.values))
+    for digits in (None, 5):
+        rc.curve("softmax", **SETTING, alpha="1:2:3", digits=digits, bayes=False, keep=False)
+    assert {(given[0], given[-1]) for given in asked} == {(2.5e-4, True), (5e-6, False)}
+
+
+def test_quick_solves_end_where_the_error_is_what_was_asked_for():
+    """At this point folds are felt: three digits are had at once, and what a few seconds give has more."""
+    posed = problem("softmax", "spiked", 2, {**PHYSICS, "alpha": 1.5})
+    found, more = (posed.solve(tol, "informed", False, False, False, True) for tol in (1e-3, None))
+    assert more.error < found.error < 1e-3 and abs(found.test_risk - more.test_risk) < found.error + more.error
+    assert not any(w.startswith("error") for w in found.warnings)
+
+
+@pytest.mark.parametrize("name", ["name", "module", "number", "arguments"])
+def test_a_parameter_may_be_called_like_an_argument_of_ours(name):
+    found = rc.solve(f"1 + x*{name}", tokens=1, alpha=2, nu=1, parameters={name: 0.5}, bayes=False)
+    assert found.converged

@@ -11,7 +11,7 @@ CENTRE = np.array([-1.3, -0.3])
 BENT = np.array([[0.3, 0.1], [0.1, 0.2]])
 
 
-def search(noise, resolution=5e-5, stated=100.0):
+def search(noise, resolution=5e-5, stated=100.0, gain=0.0):
     """A bowl whose gradient is off by `noise` at random, and known to be off by at most `stated` times that."""
     rng, seen = np.random.default_rng(0), []
 
@@ -21,7 +21,7 @@ def search(noise, resolution=5e-5, stated=100.0):
         seen.append(place)
         return Trial(place, float(0.5 * away @ BENT @ away), gradient, 1e-5, np.full(2, stated * noise))
 
-    return minimise(trial, np.zeros(2), np.full(2, -9.0), np.full(2, 9.0), resolution, 40), seen
+    return minimise(trial, np.zeros(2), np.full(2, -9.0), np.full(2, 9.0), resolution, 40, gain), seen
 
 
 @pytest.mark.parametrize("noise", [0.0, 3e-5, 3e-4])
@@ -35,3 +35,10 @@ def test_noise_that_is_not_stated_does_not():
     """Gradients said to be exact are believed."""
     _, seen = search(3e-4, stated=0.0)
     assert len(seen) > 14
+
+
+def test_what_is_not_worth_another_trial_ends_it():
+    """The value is then above the least by little more than was said to be enough."""
+    (exact, all_seen), (found, seen) = search(0.0), search(0.0, gain=1e-3)
+    assert found.converged and len(seen) < len(all_seen)
+    assert 0.0 <= found.best.value - exact.best.value < 3e-3
