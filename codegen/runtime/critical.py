@@ -23,17 +23,18 @@ from replicode.codegen.runtime.kernel import (
 )
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
-from replicode.codegen.runtime.prox import FAR, NEAR, _scan, block_size, objective, prox
+from replicode.codegen.runtime.prox import FAR, _scan, block_size, objective, prox
 
 AWAY = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)  # from a pass, where it falls
 FAR_UP = (0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # and where it rises
 BESIDE_PASS = 0.02
 LONGEST_STEP = 1.0
 CLOSE = 1e-7
-STATIONARY = 1e-5
-SAME_POINT = 1e-5
+STATIONARY = 1e-5  # slope and step that may be left
+SAME_POINT = 4e-5  # between two such
 NEWTON_LIMIT = 14
 NEARLY_REAL = 1e-4
+FOLLOWING = (-1.0, -0.3, 0.3, 1.0)  # scores over the values
 BETWEEN = tuple(k / 10.0 for k in range(1, 10))
 
 
@@ -178,10 +179,11 @@ class Landscape(NamedTuple):
             here = self.at(part)
             for i, x in enumerate(points[:, :, part]):
                 slope, curvature = here.bent(x)
-                size = 1.0 + np.abs(x).max(axis=0)
-                signs[i, part] = np.sign(np.prod(factor(curvature)[1], axis=0))
+                size, factors = 1.0 + np.abs(x).max(axis=0), factor(curvature)
+                left = np.maximum(np.abs(slope), np.abs(solve_factored(*factors, slope))).max(axis=0)
+                signs[i, part] = np.sign(np.prod(factors[1], axis=0))
                 values[i, part] = objective(x, here.fields, self.responses, self.setting)
-                there[i, part] = np.abs(slope).max(axis=0) < STATIONARY * size
+                there[i, part] = left < STATIONARY * size
                 for j in range(i):
                     same = np.abs(x - points[j][:, part]).max(axis=0) < SAME_POINT * size
                     there[i, part] &= ~(there[j, part] & same)
@@ -223,10 +225,11 @@ def _put(found: Critical, which: Array, other: Critical) -> None:
 def widely(land: Landscape, x: Array, near: Critical) -> tuple[Array, Critical]:
     """At which nodes there is more than is next to them, or that is not complete, and all that is found at those.
 
-    Looked for are all minima that the search of `global_prox` knows, and passes to those.
+    Looked for are all minima that the search of `global_prox` knows, what Newton's method finds from amid the tokens,
+    and passes between minima.
     """
     minima = [near.points[1], near.points[2], land.descend(land.fields.w_chi), *map(land.descend, _scanned(land, x))]
-    known = land.assessed(np.stack([x, *minima]))
+    known = land.assessed(np.stack([x, *minima, *map(land.newton, _tied(land))]))
     more = np.flatnonzero(known.there[len(near.there) :].any(axis=0) | (near.degree != 1.0))
     return more, _completed(land.at(more), _with_passes(land.at(more), known.at(more)))
 
@@ -234,9 +237,9 @@ def widely(land: Landscape, x: Array, near: Critical) -> tuple[Array, Critical]:
 def _with_passes(land: Landscape, known: Critical) -> Critical:
     """With passes between any two of the minima, the slots behind the first."""
     known = known.packed()
-    slots = [*known.points]
+    slots, minima = [*known.points], known.there & (known.signs > 0.0)
     for one, other in zip(*np.triu_indices(len(slots), 1)):
-        both = np.flatnonzero(known.there[one] & known.there[other] & (one > 0))
+        both = np.flatnonzero(minima[one] & minima[other] & (one > 0))
         there, pass_to = land.at(both), known.points[other].copy()
         pass_to[:, both] = there.newton(there.highest(known.points[one][:, both], known.points[other][:, both]))
         slots.append(pass_to)
@@ -246,36 +249,63 @@ def _with_passes(land: Landscape, known: Critical) -> Critical:
 def _completed(land: Landscape, found: Critical) -> Critical:
     """With what Newton's method finds from amid the known points, where some are missing.
 
-    Passes all around enclose a maximum; else what is missing is as a rule between two of them.
+    There is a minimum on either side of a pass, passes all around enclose a maximum; else what is missing is as a rule
+    between two of them.
     """
     found = found.packed()
-    for starts in (_amid, _halfway):
+    for starts in (_either_side, _amid, _halfway):
         lost = np.flatnonzero(found.degree != 1.0)
         if lost.size:
             there, known = land.at(lost), found.at(lost).packed()
-            again = np.stack([*known.points, *map(there.newton, starts(known))])
+            again = np.stack([*known.points, *map(there.newton, starts(there, known))])
             found = found.with_points(lost, there.assessed(again).packed())
     return found
 
 
-def _amid(known: Critical) -> list[Array]:
+def _either_side(land: Landscape, known: Critical) -> list[Array]:
+    """Where the objective turns up beside the passes, but the nodes themselves."""
+    found = []
+    for x in known.points[1:][(known.there & (known.signs < 0.0))[1:].any(axis=1)]:
+        least, _ = land.directions(x)
+        found += [land.turns(x, way, 1.0, AWAY) for way in (least, -least)]
+    return found
+
+
+def _amid(land: Landscape, known: Critical) -> list[Array]:
     """The means of the points of either sign."""
     kinds = (known.there & (known.signs < 0.0), known.there & (known.signs > 0.0))
     return [(kind[:, None] * known.points).sum(axis=0) / np.maximum(kind.sum(axis=0), 1) for kind in kinds]
 
 
-def _halfway(known: Critical) -> list[Array]:
+def _halfway(land: Landscape, known: Critical) -> list[Array]:
     """The means of any two of the points."""
     return [0.5 * (known.points[i] + known.points[j]) for i, j in zip(*np.triu_indices(len(known.points), 1))]
 
 
+def _tied(land: Landscape) -> Iterator[Array]:
+    """Fields at which two tokens, or all, have the same score, and such at which scores follow the values.
+
+    Shallow minima between tokens are not on the way from a pass, nor along one token.
+    """
+    w_chi, w_z = land.fields.w_chi, land.fields.w_z
+    yield np.repeat(w_chi.mean(axis=0)[None], len(w_chi), axis=0)
+    for pair in map(list, zip(*np.triu_indices(len(w_chi), 1), strict=True)):
+        tied = w_chi.copy()
+        tied[pair] = w_chi[pair].mean(axis=0)
+        yield tied
+    for size in FOLLOWING:
+        yield w_chi.mean(axis=0) + size * (w_z - w_z.mean(axis=0))
+
+
 def _scanned(land: Landscape, x: Array) -> Iterator[Array]:
-    """The lowest of the points seen along the directions of tokens, and of pairs, near and far, on either side."""
+    """The lowest of the points seen far along the directions of tokens, and of pairs, on either side.
+
+    What is near is found beside the nodes, and from amid the tokens.
+    """
     reach = _reach(land, x)
     for directions in (None, _pair_directions(land.setting.tokens)):
         for sign in (1.0, -1.0):
-            for part in (NEAR, FAR):
-                yield _scan(land.fields, land.responses, land.setting, sign * reach, part, directions)
+            yield _scan(land.fields, land.responses, land.setting, sign * reach, FAR, directions)
 
 
 def _pair_directions(tokens: int) -> Array:

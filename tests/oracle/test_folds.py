@@ -11,6 +11,7 @@ from scipy import optimize
 
 NAMES = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
 ORDER_3 = np.array([0.6681, 0.9372, 1.4758, 1.0107, 1.2336, 0.6893])  # softmax, lambda 0.3
+ORDER_3_FOLDED = np.array([0.8938, 2.1238, 3.1617, 1.1181, 1.5509, 0.8887])  # softmax, lambda 0.1
 ORDER_2 = np.array([0.83, 1.55, 2.6, 0.98, 1.17, 0.55])
 SETS_APART = 5.0  # standard errors: one in two million, for Gaussian ones
 
@@ -66,6 +67,23 @@ def test_critical_points_are_complete():
             missed |= value < lowest - 1e-7 * (1.0 + lowest)
     assert nodes.masses[missed & complete].sum() < 1e-3 * nodes.masses.sum()
     assert channel.doubt < 1e-3 * nodes.masses.sum()
+
+
+def test_shallow_minima_between_tokens_are_seen():
+    """Softmax at three tokens, lambda 0.1: what Newton's method finds from many starts, the wide search has found."""
+    module = module_of("softmax", "spiked", 3)
+    rng = np.random.default_rng(5)
+    with np.errstate(all="ignore"):
+        _, nodes, land, _ = folded(module, ORDER_3_FOLDED, setting_of(module), 2, 6)
+        near = module.critical_next(land, nodes.chi)
+        wide = near.with_points(*module.widely(land, nodes.chi, near)).packed()
+        assert nodes.masses[wide.degree != 1.0].sum() < 1e-3 * nodes.masses.sum()
+        more = wide
+        for size in (0.5, 1.5, 4.0) * 4:
+            starts = (x + size * rng.standard_normal(x.shape) for x in (land.fields.w_chi, wide.points[1]))
+            more = land.assessed(np.stack([*more.points, *map(land.newton, starts)])).packed()
+    missed = more.there.sum(axis=0) > wide.there.sum(axis=0)
+    assert nodes.masses[missed].sum() < 3e-3 * nodes.masses.sum()
 
 
 def test_residuals_are_all_roots():
