@@ -13,12 +13,13 @@ from replicode.codegen.rewrite.pair import expansion_program
 from replicode.codegen.rewrite.unrolled import UNROLLED_TOKENS
 from replicode.theory.derive.curvature import derivable, derive_curvature
 from replicode.theory.derive.factorised import ratio
-from replicode.theory.derive.label import LabelLaw
+from replicode.theory.derive.label import LabelLaw, label_kinks
 from replicode.theory.derive.location import Location
 from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import Model
+from replicode.theory.properties.loss import is_smooth
 
 EXPANSION = "expansion"
 STRUCTURED = {
@@ -192,9 +193,17 @@ def _constants(system: SaddleSystem, signature: str, moments: int) -> dict[str, 
         "MOMENTS": moments,
         "LOCATION": system.location.kind,
         **label_constants(system.label),
+        **_kink_constants(system),
         "HARD_LIMIT": system.location.hard,
         **places(system.model),
     }
+
+
+def _kink_constants(system: SaddleSystem) -> dict[str, object]:
+    """Where the label has kinks, and whether it or the loss has any."""
+    kinks = tuple(map(float, label_kinks(system.label, system.model)))
+    jumps = not is_smooth(system.model.loss)
+    return {**({"LABEL_KINKS": kinks} if kinks else {}), **({"HAS_KINKS": True} if kinks or jumps else {})}
 
 
 def places(model: Model) -> dict[str, object]:

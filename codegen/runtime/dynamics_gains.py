@@ -19,7 +19,6 @@ from scipy import special
 from replicode.codegen.runtime.dynamics_averages import TOTAL, Given, World, least_count
 from replicode.codegen.runtime.dynamics_kernel import (
     FIELDS,
-    LABEL_KINKS,
     LABEL_PLANE,
     LOSS_KINKS,
     SCORE,
@@ -35,6 +34,7 @@ from replicode.codegen.runtime.dynamics_kernel import (
 from replicode.codegen.runtime.dynamics_nodes import ScoreNodes, score_nodes
 from replicode.codegen.runtime.kernel import (
     LABEL_BRANCHES,
+    LABEL_KINKS,
     LABEL_VALUES,
     Array,
     label_chances,

@@ -20,7 +20,6 @@ SMOOTH: bool = True
 POLYNOMIAL: bool = True  # all fields but the scores enter as polynomials: a square loss on Gaussian labels
 TRANSLATED: bool = True  # the loss sees y - f alone
 LOSS_KINKS: tuple[float, ...] = ()  # in f - y, or in y f
-LABEL_KINKS: tuple[float, ...] = ()  # in z*
 LABEL_PLANE: int = 1  # of how many normals nodes are needed for the average of G
 FACTORISED: bool = False  # averages are taken one token at a time
 FACTOR_TERMS: tuple[tuple[int, float, int, int, int, int], ...] = ()  # average, size, powers of y, N and 1/S, body

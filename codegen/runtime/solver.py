@@ -269,7 +269,7 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str], 
         warnings.append(
             f"replica symmetry: the replicon {replicon:.3g} +- {replicon_error:.2g} may be on either side of 1"
         )
-    seen = tested(last.order, request.settings) if state.converged else Tested()
+    seen = tested(last.order, errors, request.settings) if state.converged else Tested()
     of_tests = {"test_loss": seen.test_loss_error, "classification_error": seen.classification_error_error}
     conjugate_errors = errors[[REPORTED.index(name) for name in CONJUGATE_NAMES]]
     norms = norms_at(last.conjugates, conjugate_errors, request.problem)

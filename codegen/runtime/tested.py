@@ -30,6 +30,7 @@ from replicode.codegen.runtime.label import ValueOverlaps, branched, label_at
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import weighted_sum
 from replicode.codegen.runtime.nodes import gauss_panels, lattice
+from replicode.codegen.runtime.places import BLOCKS
 from replicode.codegen.runtime.values import constant_averages
 
 TESTED_NODES = (20_000.0, 60_000.0)
@@ -37,6 +38,7 @@ FAR_OUTPUT = 9.0
 PANEL = 0.75
 WIDE_PANEL = 3.0  # where z* and the noise are both averaged over
 TOLD_STEP = 0.15
+NEAR_OVERLAP = 0.05  # of q - m^2, within which the averages are taken to be straight
 
 
 class Tested(NamedTuple):
@@ -48,18 +50,30 @@ class Tested(NamedTuple):
     classification_error_error: float | None = None
 
 
-def untested(order: Array, settings: Sequence[Setting]) -> Tested:
+def untested(order: Array, errors: Array, settings: Sequence[Setting]) -> Tested:
     """Of the square loss the test risk says it all."""
     return Tested()
 
 
-def tested_on(order: Array, settings: Sequence[Setting], make: Callable[..., tuple[float, float]]) -> Tested:
-    """On coarse and on fine nodes, which tell the error."""
-    coarse, fine = (
-        np.sum([s.kernel.share * np.array(make(order, s, level)) for s in settings], axis=0) for level in (0, 1)
-    )
+def tested_on(
+    order: Array, errors: Array, settings: Sequence[Setting], make: Callable[..., tuple[float, float]]
+) -> Tested:
+    """On coarse and on fine nodes, which tell the error together with those of the overlaps."""
+
+    def average(at: Array, level: int) -> Array:
+        return np.asarray(np.sum([s.kernel.share * np.array(make(at, s, level)) for s in settings], axis=0))
+
+    coarse, fine = average(order, 0), average(order, 1)
+    opened = 2.0 * np.abs(fine - coarse) + 1e-13
+    for m, q, _ in BLOCKS:
+        for place in (m, q):
+            step = min(float(errors[place]), NEAR_OVERLAP * float(order[q] - order[m] ** 2))
+            if step > 0.0:
+                moved = order.copy()
+                moved[place] += step if place == q or order[m] < 0.0 else -step
+                opened += np.abs(average(moved, 0) - coarse) * float(errors[place]) / step
     loss, missed = map(float, fine)
-    loss_error, missed_error = map(float, 2.0 * np.abs(fine - coarse) + 1e-13)
+    loss_error, missed_error = map(float, opened)
     return Tested(loss, loss_error, *((missed, missed_error) if _two_valued() else (None, None)))
 
 
@@ -76,9 +90,9 @@ def _outputs(level: int, width: float = PANEL) -> tuple[Array, Array]:
     return nodes, weights / weights.sum()
 
 
-def tested_scores(order: Array, settings: Sequence[Setting]) -> Tested:
+def tested_scores(order: Array, errors: Array, settings: Sequence[Setting]) -> Tested:
     """Where there are scores."""
-    return tested_on(order, settings, _of_scores)
+    return tested_on(order, errors, settings, _of_scores)
 
 
 def _of_scores(order: Array, setting: Setting, level: int) -> tuple[float, float]:
@@ -136,9 +150,9 @@ def missed_by_chance(at: ValueOverlaps, noise: float, level: int) -> Array:
 missed_labels: Callable[[ValueOverlaps, float, int], Array] = missed_on_sides
 
 
-def tested_values(order: Array, settings: Sequence[Setting]) -> Tested:
+def tested_values(order: Array, errors: Array, settings: Sequence[Setting]) -> Tested:
     """Where the activation is a constant, f is one Gaussian."""
-    return tested_on(order, settings, _of_values)
+    return tested_on(order, errors, settings, _of_values)
 
 
 def _of_values(order: Array, setting: Setting, level: int) -> tuple[float, float]:
@@ -174,4 +188,4 @@ def _labels_at(
     return told.y.reshape(shape), told.weight.reshape(shape) * weights
 
 
-tested: Callable[[Array, Sequence[Setting]], Tested] = untested
+tested: Callable[[Array, Array, Sequence[Setting]], Tested] = untested

@@ -6,6 +6,7 @@ the hidden token's value where the label is told from it, and of the label; the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import lru_cache, partial
 
@@ -18,6 +19,7 @@ from replicode.codegen.runtime.fixedpoint import Evaluation
 from replicode.codegen.runtime.inputs import OutOfReach, check_size
 from replicode.codegen.runtime.kernel import (
     EVEN_LOSS,
+    LABEL_KINKS,
     LABEL_NORMALS,
     M_V,
     Q_V,
@@ -45,6 +47,8 @@ VALUE_LEVEL = 2
 WIDE = 10.0
 MAP_ROUNDING = 2e-15
 LARGEST_LOG = 14.0
+TEACHER_REACH = 8.5
+STAR_WIDTH = 2.0
 
 
 def seen_values(setting: Setting) -> Array:
@@ -87,6 +91,8 @@ class ValueChannel(Ladder):
     def at_level(level: int, setting: Setting) -> ValueChannel:
         """On the lattice of a level."""
         dim = value_nodes(setting)
+        if LABEL_KINKS:
+            return ValueChannel(_split_at_kinks(dim, level), setting)
         return ValueChannel(lattice(dim, level_count(dim, level), level, _value_flips(setting)), setting)
 
     def refined(self, level: int) -> ValueChannel:
@@ -95,6 +101,8 @@ class ValueChannel(Ladder):
 
     def size(self, level: int) -> float:
         """How many nodes a level has."""
+        if LABEL_KINKS:
+            return float(_split_star(level)[0].size * level_count(value_nodes(self.setting) - 1, level - 1))
         return lattice_size(level_count(value_nodes(self.setting), level), _value_flips(self.setting))
 
     def adapt(self, order: Array) -> None:
@@ -108,6 +116,7 @@ class ValueChannel(Ladder):
     def _points(self, order: Array, part: slice) -> tuple[Array, Array, Array, tuple[Array, ...]]:
         """The values, the label, the weights and the slopes of the label's law at some of the nodes."""
         factor, zeta = value_factor(order, self.setting), self.zeta[:, part]
+        zeta = _from_teacher(order, zeta, factor.shape[1]) if LABEL_KINKS else zeta
         values, label = product(factor, zeta[: factor.shape[1]]), label_of(order, self.setting)
         if label is None:
             return values[:-1], values[-1], self.weights[part], ()
@@ -140,6 +149,36 @@ class ValueChannel(Ladder):
             total += float(weighted_sum((e * e).sum(axis=(0, 1)), weights))
             mass += float(weights.sum())
         return Response(np.array([total / mass]), 0.0, scatter=np.zeros(1))
+
+
+def _split_at_kinks(dim: int, level: int) -> tuple[Array, Array]:
+    """Nodes of which z* stands in panels that end at the label's kinks, the others on a lattice."""
+    stars, weights = _split_star(level)
+    others, chances = lattice(dim - 1, level_count(dim - 1, level - 1), level)
+    nodes = np.insert(np.repeat(others, stars.size, axis=1), dim - LABEL_NORMALS, np.tile(stars, chances.size), axis=0)
+    return nodes, np.outer(chances, weights).ravel()
+
+
+@lru_cache(maxsize=8)
+def _split_star(level: int) -> tuple[Array, Array]:
+    """z* in panels, which are wide: there are many nodes in each."""
+    kinks = [k for k in LABEL_KINKS if abs(k) < TEACHER_REACH]
+    width = STAR_WIDTH / (1.0 + 0.2 * level)
+    ends = itertools.pairwise([-TEACHER_REACH, *kinks, TEACHER_REACH])
+    panels = [np.linspace(a, b, 1 + int(np.ceil((b - a) / width))) for a, b in ends]
+    stars, weights = gauss_panels(np.unique(np.concatenate(panels)))
+    weights = weights * np.exp(-0.5 * stars * stars)
+    return stars, weights / weights.sum()
+
+
+def _from_teacher(order: Array, zeta: Array, label: int) -> Array:
+    """The normals of w and of z* given w, where z* itself and another normal are given: a rotation of the two."""
+    a = float(order[M_V]) / np.sqrt(float(order[Q_V]))
+    s = np.sqrt(max(1.0 - a * a, 0.0))
+    star, other = zeta[label], zeta[0]
+    turned = zeta.copy()
+    turned[0], turned[label] = a * star + s * other, s * star - a * other
+    return turned
 
 
 def _value_flips(setting: Setting) -> Flips:

@@ -167,4 +167,51 @@ def test_the_error_of_sign_labels_is_an_angle():
     found = rc.solve("1", tokens=1, alpha=5, noise=0.5, loss="logistic", labels="sign", bayes=False)
     m, q = found.order_parameters["m_v"], found.order_parameters["q_v"]
     assert found.classification_error == pytest.approx(math.acos(m / math.sqrt(1.25 * q)) / math.pi, abs=1e-10)
-    assert found.test_loss > found.train_loss and found.errors["classification_error"] < 1e-9
+    assert found.test_loss > found.train_loss and found.errors["classification_error"] < 1e-8
+
+
+def test_ridge_on_magnitudes_has_its_closed_form():
+    """Nothing in y is linear in z: m = 0, q = alpha (E y^2 + q) V^2/(1 + V)^2, 1/V = lambda + alpha/(1 + V)."""
+    found = rc.solve("1", tokens=1, alpha=3, noise=0.3, lambda_v=1, labels="magnitude", bayes=False)
+    V = (-3 + np.sqrt(13)) / 2
+    share = 3 * V**2 / (1 + V) ** 2
+    exact = {"m_v": 0.0, "q_v": 1.09 * share / (1 - share), "V_v": V}
+    for name, value in exact.items():
+        assert abs(found.order_parameters[name] - value) <= found.errors[name] < 1e-7, name
+    assert abs(found.test_risk - 1.09 - exact["q_v"]) <= found.error < 1e-7
+
+
+# By panels of one variable that end at the kinks, to 1e-12: a program of its own, from the equations of one token.
+NAMED = ("test_risk", "train_loss", "energy", "m_v", "q_v", "V_v", "classification_error")
+KINKED = {
+    ("hinge", "sign"): (
+        {"alpha": 2, "lambda_v": 0.2},
+        (
+            1.337321452609,
+            0.066518598250,
+            0.373265677511,
+            1.294023884498,
+            2.402284810112,
+            1.224650121361,
+            0.185530315681,
+        ),
+    ),
+    ("huber:1", "gaussian"): (
+        {"alpha": 0.7, "lambda_v": 0.3, "noise": 0.3, "spectrum": [0.2, 0, 1, 3, 0.8]},
+        (0.355826797711, 0.036753023212, 0.071596426816, 0.639796376985, 0.545419551681, 1.200678743383),
+    ),
+    ("huber:0.5", "magnitude"): (
+        {"alpha": 3, "lambda_v": 0.4, "noise": 0.2},
+        (1.289870740501, 0.222377827031, 0.717107629193, 0.0, 0.249870740501, 0.735477745887),
+    ),
+}
+
+
+@pytest.mark.parametrize("loss, labels", KINKED)
+def test_kinks_stay_within_their_errors(loss, labels):
+    point, exact = KINKED[loss, labels]
+    found = rc.solve("1", tokens=1, loss=loss, labels=labels, bayes=False, **point)
+    values = {**found.order_parameters, **found._asdict()}
+    bounds = {**found.errors, "test_risk": found.error}
+    for name, value in zip(NAMED, exact):
+        assert abs(values[name] - value) <= bounds[name] + 1e-11 < 1e-4, name
