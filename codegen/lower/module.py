@@ -36,7 +36,7 @@ LEVEL = Level(
             "lengths",
             "nodes",
             "linear",
-            "newton",
+            "driver",
             "lowrank",
             "places",
             "inputs",
