@@ -56,7 +56,10 @@ class Linked:
 
 def defined(text: str) -> Definition:
     """A definition by its source."""
-    (node,) = ast.parse(text).body
+    return _definition(ast.parse(text).body[0], text)
+
+
+def _definition(node: ast.stmt, text: str) -> Definition:
     return Definition(_targets(node), text, frozenset(_used(symtable.symtable(text, "<part>", "exec"))))
 
 
@@ -90,7 +93,7 @@ def part(name: str) -> Part:
         else:
             decorators = [d.lineno for d in getattr(node, "decorator_list", [])]
             source = "\n".join(lines[min([node.lineno, *decorators]) - 1 : node.end_lineno])
-            definitions.append(defined(source))
+            definitions.append(_definition(node, source))
     subject = (ast.get_docstring(tree) or name).split("\n\n")[0]
     return Part(name, subject, imports, tuple(definitions))
 

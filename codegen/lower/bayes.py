@@ -27,7 +27,7 @@ LEVEL = Level(
     parts=(
         *("kernel", "bayes_kernel", "nodes", "inputs", "wording", "prior", "spectrum", "bayes_rates", "bayes_prior"),
         *(
-            "newton",
+            "driver",
             "bayes_label",
             "bayes_weight",
             "bayes_own",

@@ -44,7 +44,7 @@ LEVEL = Level(
             "lengths",
             "nodes",
             "linear",
-            "newton",
+            "driver",
             "lowrank",
             "places",
             "inputs",

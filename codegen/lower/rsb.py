@@ -23,7 +23,7 @@ LEVEL = Level(
     parts=(
         *("kernel", "rsb_kernel", "lengths", "nodes", "linear", "lowrank", "places", "inputs", "wording", "location"),
         *("label", "loss", "fields", "prox", "channel", "population", "tokenwise", "kinks", "rsb_grid", "rsb_table"),
-        *("rsb_averages", "rsb_channel", "rsb_nested", "newton", "rsb_evolution", "rsb_solver", "rsb_states"),
+        *("rsb_averages", "rsb_channel", "rsb_nested", "driver", "rsb_evolution", "rsb_solver", "rsb_states"),
         *("options", "script"),
     ),
     public=PUBLIC,

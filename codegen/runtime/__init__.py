@@ -4,7 +4,7 @@ The files are ordinary modules: they import, are linted, typed and tested as suc
 what is derived, and a name that a part assigns a default to, such as ROUTES, is a seam at which the linker puts a
 system's choice. Where to look:
 
-- what every level takes: `nodes`, `aligned` (quadrature), `newton`, `linear`, `lowrank` (algebra), `inputs`, `options`,
+- what every level takes: `nodes`, `aligned` (quadrature), `driver`, `linear`, `lowrank` (algebra), `inputs`, `options`,
   `script`, `wording` (arguments and texts), `places`, `lengths`, `mixture` (order parameters, numbers of tokens),
   `location`, `label`, `loss` (laws of one sequence), `spectrum`, `spectrum_text` (structured tokens), `radial` (tokens
   with radii), `kernel`.

@@ -16,9 +16,9 @@ from replicode.codegen.runtime.bayes_kernel import risk_of_location
 from replicode.codegen.runtime.bayes_own import OwnChannel
 from replicode.codegen.runtime.bayes_prior import contraction_at, entropy_at, informed_at, overlaps_at
 from replicode.codegen.runtime.bayes_rates import BayesOverlaps, Evaluator, Rates, TooFine, scattered
+from replicode.codegen.runtime.driver import Rested, driven, forward_slopes, spectral_radius
 from replicode.codegen.runtime.inputs import check_number, check_physics
 from replicode.codegen.runtime.kernel import Array
-from replicode.codegen.runtime.newton import forward_slopes, spectral_radius
 from replicode.codegen.runtime.prior import Spectrum, spectrum_of
 
 COARSE, FINE = 0.6, 1.2
@@ -122,57 +122,69 @@ def branches(alpha: float, nu: float, noise: float, tol: float, spectrum: Any = 
     known = search._replace(recovered=True)
     low = _iterated(search, np.full(2, NOTHING_KNOWN))
     revealed = _iterated(known, np.ones(1))
-    if low.recovered:
+    if not low.converged and _escapes(search, low.last.known, low.last.image):
         return (_finished(known, "uninformed", revealed, tol),)
     uninformed = _finished(search, "uninformed", low, tol)
     if recovers(alpha, noise, search.spectrum):
         return (_finished(known, "informed", revealed, tol), uninformed)
-    high = _iterated(search, np.array([revealed.known[0], informed_at(alpha, noise, search.spectrum)]))
-    if np.abs(high.known - low.known).max() < SAME:
+    high = _iterated(search, np.array([revealed.last.image[0], informed_at(alpha, noise, search.spectrum)]))
+    if np.abs(high.last.image - low.last.image).max() < SAME:
         return (uninformed,)
     return (_finished(search, "informed", high, tol), uninformed)
 
 
-class _Rest(NamedTuple):
-    """Where the coarse state evolution came to rest."""
+class _Drift(NamedTuple):
+    """A point with its image, how long Newton steps are not tried, and how far the last leap went."""
 
     known: Array
-    iterations: int
-    recovered: bool
+    image: Array
+    wait: int = 0
+    leap: float = 1.0
+
+    @property
+    def moved(self) -> float:
+        """How far the map moves the point."""
+        return float(np.abs(self.image - self.known).max())
 
 
-def _iterated(search: Search, known: Array) -> _Rest:
-    """The state evolution on coarse averages until it rests, with Newton steps where it contracts and moves little.
+def _iterated(search: Search, known: Array) -> Rested[_Drift]:
+    """The state evolution on coarse averages until it rests, with Newton steps where it contracts and moves little."""
 
-    Where it drifts, as near the end of a branch, it leaps along: the map is monotone, so that a leap that still drifts
-    the same way has passed no more than fixed points closer together than the longest leap.
+    def ended(now: _Drift) -> bool | None:
+        if now.moved == 0.0 or (now.moved < STILL and _contracts(_jacobian(search, now.known, now.image))):
+            return True
+        return False if _escapes(search, now.known, now.image) else None
+
+    start = _Drift(known, search.image(known, COARSE))
+    return driven(start, ended, lambda now: _by_newton(search, now) or _leapt(search, now), MOST_ITERATIONS)
+
+
+def _by_newton(search: Search, now: _Drift) -> _Drift | None:
+    """After a Newton step, where it leads on."""
+    if now.moved < NEAR and now.wait == 0:
+        trial = np.maximum(now.known + _newton_step(search, now.known, now.image), NOTHING)
+        if np.isfinite(trial).all() and np.abs(trial - now.known).max() < LARGEST_STEP:
+            beyond = now._replace(known=trial, image=search.image(trial, COARSE))
+            return beyond if beyond.moved < 0.3 * now.moved else None
+    return None
+
+
+def _leapt(search: Search, now: _Drift) -> _Drift:
+    """After a step of the map, or a leap along it where it drifts, as near the end of a branch.
+
+    The map is monotone, so that a leap that still drifts the same way has passed no more than fixed points closer
+    together than the longest leap.
     """
-    image = search.image(known, COARSE)
-    wait, leap = 0, 1.0
-    for iteration in range(1, MOST_ITERATIONS + 1):
-        moved = np.abs(image - known).max()
-        if moved == 0.0 or (moved < STILL and _contracts(_jacobian(search, known, image))):
-            return _Rest(image, iteration, False)
-        if _escapes(search, known, image):
-            return _Rest(image, iteration, True)
-        if moved < NEAR and wait == 0:
-            trial = np.maximum(known + _newton_step(search, known, image), NOTHING)
-            if np.isfinite(trial).all() and np.abs(trial - known).max() < LARGEST_STEP:
-                beyond = search.image(trial, COARSE)
-                if np.abs(beyond - trial).max() < 0.3 * moved:
-                    known, image = trial, beyond
-                    continue
-            wait = PAUSE
-        wait = max(wait - 1, 0)
-        drift = image - known
-        leap = max(min(2.0 * leap, LONGEST_LEAP * max(1.0, known.max()) / moved), 1.0)
-        trial = np.maximum(known + leap * drift, NOTHING)
+    known, image, wait, leap = now
+    wait = PAUSE if now.moved < NEAR and wait == 0 else wait
+    drift = image - known
+    leap = max(min(2.0 * leap, LONGEST_LEAP * max(1.0, known.max()) / now.moved), 1.0)
+    trial = np.maximum(known + leap * drift, NOTHING)
+    beyond = search.image(trial, COARSE)
+    if leap > 1.0 and ((beyond - trial) * drift < 0.0).any():
+        leap, trial = 0.5, image
         beyond = search.image(trial, COARSE)
-        if leap > 1.0 and ((beyond - trial) * drift < 0.0).any():
-            leap, trial = 0.5, image
-            beyond = search.image(trial, COARSE)
-        known, image = trial, beyond
-    return _Rest(known, MOST_ITERATIONS, False)
+    return _Drift(trial, beyond, max(wait - 1, 0), leap)
 
 
 def _escapes(search: Search, known: Array, image: Array) -> bool:
@@ -218,25 +230,29 @@ def _polished(search: Search, known: Array, inverse: Array, fineness: float, tol
     The free entropy is that of the last evaluation, being stationary.
     """
     amplified = float(np.abs(inverse).sum())
-    iterations, residual = 0, np.inf
-    while residual >= 0.01 * tolerance and iterations < MOST_NEWTON:
+
+    def corrected(known: Array) -> tuple[Array, BayesOverlaps, Rates, float]:
         rates, at = search.averages(known, fineness), search.overlaps(known)
-        iterations += 1
         move = search.conjugates(rates) - known
         gap = float(np.abs(move).max())
-        known = np.maximum(known + inverse @ move, NOTHING)
-        residual = gap * min(1.0, amplified * (gap + DIFFERENCE))
+        after = np.maximum(known + inverse @ move, NOTHING)
+        return after, at, rates, gap * min(1.0, amplified * (gap + DIFFERENCE))
+
+    solved = 0.01 * tolerance
+    found = driven(corrected(known), lambda s: not s[-1] >= solved or None, lambda s: corrected(s[0]), MOST_NEWTON)
+    known, at, rates, residual = found.last
     fresh = search.evaluator.fresh(search.overlaps(known), fineness)
     scatter = _scatter(search, known, rates, fresh, inverse, fineness) if rates.sets else 0.0
     entropy = search.free_entropy(at, rates)
-    return _Level(known, rates, search.risk(known, fresh), entropy, residual, iterations, scatter)
+    return _Level(known, rates, search.risk(known, fresh), entropy, residual, found.iterations, scatter)
 
 
-def _finished(search: Search, start: str, rest: _Rest, tolerance: float) -> Branch:
+def _finished(search: Search, start: str, rest: Rested[_Drift], tolerance: float) -> Branch:
     """Finer and finer averages until two levels agree, or the next would be too fine."""
-    jacobian = _jacobian(search, rest.known, search.image(rest.known, COARSE))
-    inverse = np.asarray(np.linalg.inv(np.eye(rest.known.size) - jacobian), dtype=np.float64)
-    now = _polished(search, rest.known, inverse, COARSE, tolerance)
+    known = rest.last.image
+    jacobian = _jacobian(search, known, search.image(known, COARSE))
+    inverse = np.asarray(np.linalg.inv(np.eye(known.size) - jacobian), dtype=np.float64)
+    now = _polished(search, known, inverse, COARSE, tolerance)
     tolerance = max(tolerance, RANDOM_FINEST) if now.rates.sets else tolerance
     iterations, error, changed = rest.iterations + now.iterations, np.inf, 0.0 if search.recovered else np.inf
     for fineness in LEVELS[1:]:

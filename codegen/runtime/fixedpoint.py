@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from replicode.codegen.runtime.channel import Averages, Channel
+from replicode.codegen.runtime.driver import Chord, Mixing, Rested, driven, forward_slopes
 from replicode.codegen.runtime.hessian import second_rates
 from replicode.codegen.runtime.kernel import (
     CONJUGATE_NAMES,
@@ -19,11 +20,9 @@ from replicode.codegen.runtime.kernel import (
     conjugates_from_rates,
     train_loss_slopes,
 )
-from replicode.codegen.runtime.newton import forward_slopes
 from replicode.codegen.runtime.places import BLOCKS, RATES, by_block, ordered
 from replicode.codegen.runtime.prior import Problem, gradient_at, hessian_at, image_at, value_at
 
-MEMORY = 6
 BESIDE = 0.03
 LARGEST_GROWTH = 4.0
 WORST_CONDITION = 1e12
@@ -49,6 +48,9 @@ class Evaluation(NamedTuple):
         return float(gap.max()) if np.isfinite(gap).all() else np.inf
 
 
+Converged = Rested[Evaluation]
+
+
 class Budget:
     """The work that a solve may still do, counted in nodes so that it ends alike on every machine.
 
@@ -70,14 +72,6 @@ class Budget:
         """Count what was done."""
         self.left -= channel.work * evaluations
         self.quick -= channel.work * evaluations
-
-
-class Converged(NamedTuple):
-    """The last evaluation, how many were made, and whether the residual met its tolerance."""
-
-    last: Evaluation
-    iterations: int
-    converged: bool
 
 
 def to_free(order: Array) -> Array:
@@ -130,41 +124,25 @@ def iterate(
 
     It also ends where it has come next to a `known` fixed point. Without convergence it is the best point that counts.
     """
-    free = to_free(start)
-    points: list[Array] = []
-    gaps: list[Array] = []
-    best: Evaluation | None = None
-    for count in range(1, limit + 1):
-        now = evaluate(channel, from_free(free), problem)
+    mixing = Mixing(to_free(start), damping)
+
+    def at(free: Array) -> Evaluation:
+        return evaluate(channel, from_free(free), problem)
+
+    def ended(now: Evaluation) -> bool | None:
         if not np.isfinite(now.image).all() or runaways(now.order):
-            return Converged(now, count, False)
-        if now.residual <= tol or (known is not None and beside(now.order, known)):
-            return Converged(now, count, True)
-        gap = to_free(now.image) - free
-        if best is not None and now.residual > 3.0 * best.residual:
-            points, gaps = [], []
-        best = now if best is None or now.residual < best.residual else best
-        points, gaps = [*points[1 - MEMORY :], free], [*gaps[1 - MEMORY :], gap]
-        free = np.clip(_mixed(points, gaps, damping if now.residual < 0.1 else 0.5 * damping), -600.0, 600.0)
-    return Converged(best or now, limit, False)
+            return False
+        return now.residual <= tol or (known is not None and beside(now.order, known)) or None
+
+    def following(now: Evaluation) -> Evaluation:
+        return at(mixing.after(to_free(now.image), now.residual))
+
+    return driven(at(mixing.point), ended, following, limit, lambda now: now.residual)
 
 
 def beside(order: Array, known: Array) -> bool:
     """Whether two points are so close that fixed points there, where f is stationary, have about the same energy."""
     return bool(np.abs(to_free(order) - to_free(known)).max() < BESIDE)
-
-
-def _mixed(points: list[Array], gaps: list[Array], damping: float) -> Array:
-    """The Anderson step; a plain damped step while the history is short or the mixture is wild."""
-    plain = points[-1] + damping * gaps[-1]
-    if len(gaps) < 3:
-        return plain
-    past = np.stack([g - gaps[-1] for g in gaps[:-1]], axis=1)
-    moves = np.stack([p - points[-1] for p in points[:-1]], axis=1)
-    ridge = 1e-10 * (past * past).sum() / past.shape[1] + 1e-300
-    mixture = np.linalg.solve(past.T @ past + ridge * np.eye(past.shape[1]), past.T @ gaps[-1])
-    mixed = points[-1] - moves @ mixture + damping * (gaps[-1] - past @ mixture)
-    return mixed if np.abs(mixed - points[-1]).max() < 2.0 else plain
 
 
 def reported(at: Evaluation, problem: Problem) -> Array:
@@ -270,15 +248,18 @@ def polish(
     channel: Channel, start: Array, problem: Problem, matrix: Array, tol: float, limit: int = 12, more: int = 120
 ) -> Converged:
     """Newton steps with a fixed matrix; falls back to the accelerated iteration when they stop contracting."""
-    free = to_free(start)
-    last = np.inf
-    for count in range(1, limit + 1):
-        now = evaluate(channel, from_free(free), problem, search=count == 1)
+    chord = Chord(to_free(start), matrix)
+
+    def at(free: Array, search: bool = False) -> Evaluation:
+        return evaluate(channel, from_free(free), problem, search)
+
+    def ended(now: Evaluation) -> bool | None:
         if now.residual <= tol:
-            return Converged(now, count, True)
-        if not now.residual < 0.7 * last:
-            rest = iterate(channel, now.order, problem, tol, max(more - count, 1))
-            return Converged(rest.last, count + rest.iterations, rest.converged)
-        last = now.residual
-        free = free + (matrix @ (to_free(now.image) - free) if np.isfinite(matrix).all() else to_free(now.image) - free)
-    return Converged(now, limit, False)
+            return True
+        return None if chord.contracts(now.residual) else False
+
+    found = driven(at(chord.point, True), ended, lambda now: at(chord.after(to_free(now.image))), limit)
+    if found.converged or not chord.stalled:
+        return found
+    rest = iterate(channel, found.last.order, problem, tol, max(more - found.iterations, 1))
+    return rest._replace(iterations=found.iterations + rest.iterations)

@@ -401,8 +401,8 @@ class TokenTable(NamedTuple):
 
     def _exponent(self, k: int, axis: Array, nodes: slice) -> Array:
         log_sb = axis[:, None] + self.bodies[k][nodes]
-        bounded = np.where(np.isfinite(log_sb), log_sb, -1e300 * (self.carried[k] > 0))
-        return np.asarray(self.carried[k] * bounded - np.exp(log_sb))
+        carried, least = self.carried[k], -1e300 * (self.carried[k] > 0)
+        return np.asarray(carried * np.where(np.isfinite(log_sb), log_sb, least) - np.exp(log_sb))
 
 
 def _finite(values: Array) -> Array:

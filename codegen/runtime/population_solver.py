@@ -166,7 +166,7 @@ def solve(nu: float, noise: float = 0.0, *, tol: float | None = 1e-8, **paramete
         check_number("tol", tol, "a finite number above 0, or None", tol > 0)
     found, bayes = optimum(nu, **parameters), location_gain(nu)
     m_v = float(best_value_overlap(found.A, found.B))
-    scale = float(risk_on_manifold(0.0, 0.0, noise, 0.0, 1.0)) - noise_risk(noise)
+    scale = float(risk_on_manifold(0.0, 0.0, 0.0, 0.0, 1.0)) - noise_risk(0.0)
     excess, error = scale * (1.0 - found.gain), scale * found.error
     worst = GOOD_ENOUGH if tol is None else tol
     warnings = [] if error <= worst else ["the error {} is above {}".format(*told_apart(error, worst))]

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from replicode.codegen.runtime.driver import driven, forward_slopes
 from replicode.codegen.runtime.kernel import ORDER_NAMES, Array
 from replicode.codegen.runtime.lengths import Setting
-from replicode.codegen.runtime.newton import forward_slopes
 from replicode.codegen.runtime.rsb_averages import (
     Layout,
     Rule,
@@ -174,20 +174,25 @@ def shares(order: Array) -> Array:
 
 def settled(step: Step, order: Array, y: float, tol: float = ROUGHLY) -> Evaluated:
     """The damped map, the grid laid anew each time, until what it moves is of the size of the grid's own error."""
-    for _ in range(MOST_STEPS):
-        now = step.adapt(order).at(order, y)
+    least = np.full(len(order), -LARGEST_MOVE)
+    least[[q1 for _, _, q1, _ in SPLITS]] = -LARGEST_FALL  # states that merge do so quickly
+
+    def at(order: Array) -> Evaluated:
+        return step.adapt(order).at(order, y)
+
+    def ended(now: Evaluated) -> bool | None:
         moved = residual_of(now)
         if not np.isfinite(moved).all() or one_state(now.updated):
-            break
-        if np.abs(moved).max() < tol:
-            break
-        least = np.full(moved.shape, -LARGEST_MOVE)
-        least[[q1 for _, _, q1, _ in SPLITS]] = -LARGEST_FALL  # states that merge do so quickly
-        order = from_free(to_free(order) + STEP_DAMPING * np.clip(moved, least, LARGEST_MOVE))
-    return now
+            return False
+        return bool(np.abs(moved).max() < tol) or None
+
+    def following(now: Evaluated) -> Evaluated:
+        return at(from_free(to_free(now.order) + STEP_DAMPING * np.clip(residual_of(now), least, LARGEST_MOVE)))
+
+    return driven(at(order), ended, following, MOST_STEPS).last
 
 
-class Chord:
+class Corrected:
     """Newton's method with a Jacobian that is kept, and corrected where it leads nowhere.
 
     With `equilibrium` y is an unknown and the complexity vanishes.
@@ -222,21 +227,20 @@ class Chord:
 
     def solve(self, step: Step, now: Evaluated, tol: float) -> tuple[Evaluated, float]:
         """Steps until the residual is below `tol` or falls no more; and the last residual."""
-        size = float(np.abs(self.residual(now)).max())
-        for _ in range(CHORDS):
-            if not size > tol:
-                break
-            move = -np.linalg.lstsq(self.jacobian, self.residual(now), rcond=1e-10)[0]
-            move *= min(1.0, LARGEST_CHORD / max(float(np.abs(move).max()), 1e-300))
-            there, found = self._shortened(step, now, move, size)
-            slow = not found <= SLOW_FALL * size
-            if slow:
-                self._learn(now, there)
-            if slow and min(found, size) < ENOUGH:
-                return (there, found) if found < size else (now, size)
-            if found < size:
-                now, size = there, found
-        return now, size
+        start = (now, float(np.abs(self.residual(now)).max()), False)
+        rest = driven(start, lambda s: s[2] or not s[1] > tol or None, lambda s: self._step(step, *s[:2]), CHORDS + 1)
+        return rest.last[:2]
+
+    def _step(self, step: Step, now: Evaluated, size: float) -> tuple[Evaluated, float, bool]:
+        """The better of here and after a step, its residual, and whether it falls no more and is small enough."""
+        move = -np.linalg.lstsq(self.jacobian, self.residual(now), rcond=1e-10)[0]
+        move *= min(1.0, LARGEST_CHORD / max(float(np.abs(move).max()), 1e-300))
+        there, found = self._shortened(step, now, move, size)
+        slow = not found <= SLOW_FALL * size
+        if slow:
+            self._learn(now, there)
+        enough = slow and min(found, size) < ENOUGH
+        return (there, found, enough) if found < size else (now, size, enough)
 
     def _learn(self, now: Evaluated, there: Evaluated) -> None:
         """Correct the Jacobian along a move by what the move did (Broyden)."""

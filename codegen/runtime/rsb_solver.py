@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from replicode.codegen.runtime.driver import driven, spectral_radius
 from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.inputs import (
     ArgumentError,
@@ -19,13 +20,12 @@ from replicode.codegen.runtime.inputs import (
 from replicode.codegen.runtime.kernel import ORDER_NAMES, Array, noise_risk
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.location import location_dimensions
-from replicode.codegen.runtime.newton import spectral_radius
 from replicode.codegen.runtime.population import _population_risk, informed_overlaps, settings_of
 from replicode.codegen.runtime.rsb_averages import Rule
 from replicode.codegen.runtime.rsb_channel import Tables
 from replicode.codegen.runtime.rsb_evolution import (
     SPLITS,
-    Chord,
+    Corrected,
     Evaluated,
     Penalised,
     Step,
@@ -221,10 +221,10 @@ def _found(begin: Array, task: _Task) -> tuple[Evaluated, bool]:
 def _balanced(step: Step, now: Evaluated) -> Evaluated:
     """The states whose complexity vanishes: by Newton's method, or else step by step in y, as it falls with y."""
     here = step.adapt(now.order).at(now.order, now.y)
-    here, _ = Chord(step, here, False).solve(step, here, NEARLY * BALANCED)
+    here, _ = Corrected(step, here, False).solve(step, here, NEARLY * BALANCED)
     for _ in range(NEWTONS):
         here = step.adapt(here.order).at(here.order, here.y)
-        here, size = Chord(step, here, True).solve(step, here, SETTLED)
+        here, size = Corrected(step, here, True).solve(step, here, SETTLED)
         if size < BALANCED:
             return here
         if one_state(here.order) or not np.isfinite(size):
@@ -234,31 +234,35 @@ def _balanced(step: Step, now: Evaluated) -> Evaluated:
 
 def _followed_to_balance(step: Step, now: Evaluated) -> Evaluated:
     """Follow the states in y, by secants, to where their complexity vanishes."""
-    last: Evaluated | None = None
-    now = settled(step, now.order, now.y)
-    for _ in range(STEPS_IN_Y):
-        if abs(now.complexity) < SMALL_COMPLEXITY:
-            break
+
+    def following(pair: tuple[Evaluated, Evaluated | None]) -> tuple[Evaluated, Evaluated | None] | None:
+        now, last = pair
         y = now.y * (GROWTH if now.complexity > 0.0 else 1.0 / GROWTH)
         if last is not None and last.complexity != now.complexity:
             secant = now.y - now.complexity * (now.y - last.y) / (now.complexity - last.complexity)
             y = float(np.clip(secant, now.y / GROWTH, now.y * GROWTH))
         there = settled(step, now.order, y)
-        if one_state(there.updated) or not np.isfinite(residual_of(there)).all():
-            break
-        now, last = there, now
-    return now
+        return None if one_state(there.updated) or not np.isfinite(residual_of(there)).all() else (there, now)
+
+    start: tuple[Evaluated, Evaluated | None] = (settled(step, now.order, now.y), None)
+    balanced = driven(start, lambda p: abs(p[0].complexity) < SMALL_COMPLEXITY or None, following, STEPS_IN_Y + 1)
+    return balanced.last[0]
 
 
 def _merged(step: Step, order: Array, y: float) -> Evaluated:
     """One state: the map with q1 = q0, of which only the sum of noise and outer variance matters."""
     step.adapt(_together(order))
-    for _ in range(MERGING):
-        now = step.at(_together(order), y)
-        moved = to_free(_together(now.updated)) - to_free(now.order)
-        if not np.abs(moved).max() > MERGED:
-            break
-        order = from_free(to_free(now.order) + moved)
+
+    def at(order: Array) -> Evaluated:
+        return step.at(_together(order), y)
+
+    def moved(now: Evaluated) -> Array:
+        return np.asarray(to_free(_together(now.updated)) - to_free(now.order))
+
+    def following(now: Evaluated) -> Evaluated:
+        return at(from_free(to_free(now.order) + moved(now)))
+
+    now = driven(at(order), lambda now: not np.abs(moved(now)).max() > MERGED or None, following, MERGING).last
     return now._replace(updated=_together(now.updated))
 
 
@@ -282,7 +286,7 @@ class _Levels(NamedTuple):
 def _refined(now: Evaluated, broken: bool, task: _Task) -> _Levels:
     """The same solution at finer levels, by Newton's method with the Jacobian of the coarsest."""
     step = task.step(0).adapt(now.order)
-    chord = Chord(step, step.at(now.order, now.y), True) if broken else None
+    chord = Corrected(step, step.at(now.order, now.y), True) if broken else None
     found, size = [], np.inf
     for level in range(len(task.levels)):
         step = task.step(level).adapt(now.order)
@@ -299,12 +303,12 @@ def _refined(now: Evaluated, broken: bool, task: _Task) -> _Levels:
     return _Levels(tuple(found), size, step, tuple(drawn))
 
 
-def _by_chord(chord: Chord, step: Step, now: Evaluated) -> tuple[Evaluated, float, Chord]:
+def _by_chord(chord: Corrected, step: Step, now: Evaluated) -> tuple[Evaluated, float, Corrected]:
     """The solution on this grid, with a new Jacobian where the kept one does not get there."""
     now, size = chord.solve(step, step.at(now.order, now.y), SETTLED)
     if not size > BALANCED:
         return now, size, chord
-    chord = Chord(step, now, True)
+    chord = Corrected(step, now, True)
     now, size = chord.solve(step, now, SETTLED)
     return now, size, chord
 

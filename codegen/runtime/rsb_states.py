@@ -16,7 +16,7 @@ from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.population import _population_risk
 from replicode.codegen.runtime.rsb_averages import Rule
 from replicode.codegen.runtime.rsb_channel import Tables
-from replicode.codegen.runtime.rsb_evolution import Chord, Evaluated, Step, one_state, settled
+from replicode.codegen.runtime.rsb_evolution import Corrected, Evaluated, Step, one_state, settled
 from replicode.codegen.runtime.rsb_grid import Grid
 from replicode.codegen.runtime.rsb_kernel import (
     STEP_CONJUGATES,
@@ -70,7 +70,7 @@ def states(
 def _followed(now: Evaluated, count: int, task: _Task) -> list[Evaluated]:
     """Along falling y while the complexity grows, and one beyond its largest value."""
     step = task.step(CURVE_LEVEL).adapt(now.order)
-    chord = Chord(step, step.at(now.order, now.y), True)
+    chord = Corrected(step, step.at(now.order, now.y), True)
     now, _ = chord.solve(step, step.at(now.order, now.y), SETTLED)
     found = [now]
     for _ in range(count - 1):
@@ -87,7 +87,7 @@ def _followed(now: Evaluated, count: int, task: _Task) -> list[Evaluated]:
 def _at_fixed_y(task: _Task, rough: Evaluated) -> Evaluated:
     """The states of one y on the curve's grid."""
     coarse, fine = (task.step(level).adapt(rough.order) for level in (0, CURVE_LEVEL))
-    chord = Chord(coarse, coarse.at(rough.order, rough.y), False)
+    chord = Corrected(coarse, coarse.at(rough.order, rough.y), False)
     return chord.solve(fine, fine.at(rough.order, rough.y), 10.0 * SETTLED)[0]
 
 

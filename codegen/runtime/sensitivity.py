@@ -12,7 +12,6 @@ from copy import copy
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from replicode.codegen.runtime.channel import Averages, Channel, Ensemble
 from replicode.codegen.runtime.fixedpoint import REPORTED, SCALES, Evaluation
@@ -31,7 +30,7 @@ from replicode.codegen.runtime.mixture import parts_of
 from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block, ordered
 from replicode.codegen.runtime.population import PopulationAverages, population_averages
 from replicode.codegen.runtime.prior import STRENGTHS, Problem, gradient_at, hessian_at, slopes_at, value_at
-from replicode.codegen.runtime.states import COVERAGE, FOLD_WEIGHT, LEVEL_SAFETY, _Request, _State
+from replicode.codegen.runtime.states import FOLD_WEIGHT, LEVEL_SAFETY, _Request, _State, _t_bound
 
 CLOSE_STEP, WIDE_STEPS = 1e-2, 3e-2  # relative steps on smooth averages, and where the prox may jump
 LEAST_SCALE = 0.1
@@ -266,7 +265,7 @@ def sensitivities(state: _State, request: _Request, wanted: Sequence[str] = ALL_
     values, errors = {}, {}
     for name in (n for n in found[-1] if n in wanted):
         table = np.array([f[name].value for f in found])
-        value, spread = (table.mean(axis=0), _member_spread(table)) if random else (table[-1], _level_spread(table))
+        value, spread = (table.mean(axis=0), _t_bound(table)) if random else (table[-1], _level_spread(table))
         size = np.abs(value)
         size[:RISKS] = np.maximum(size[:RISKS], np.abs(risk.order) @ size[RISKS : RISKS + RATES])  # nothing cancels
         error = spread + found[-1][name].error + _point_share(state) * size
@@ -282,11 +281,6 @@ def no_slopes(state: _State, request: _Request, wanted: Sequence[str] = ALL_PARA
 
 
 slopes_of: Callable[[_State, _Request, Sequence[str]], Sensitivities | None] = sensitivities
-
-
-def _member_spread(table: Array) -> Array:
-    spread = table.std(axis=0, ddof=1) / np.sqrt(len(table))
-    return np.asarray(float(special.stdtrit(len(table) - 1, COVERAGE)) * spread)
 
 
 def _level_spread(table: Array) -> Array:

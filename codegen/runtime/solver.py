@@ -9,6 +9,7 @@ import numpy as np
 from scipy import special
 
 from replicode.codegen.runtime.channel import Channel, Response
+from replicode.codegen.runtime.driver import spectral_radius
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     SMALLEST_SPREAD,
@@ -37,7 +38,6 @@ from replicode.codegen.runtime.kernel import (
 )
 from replicode.codegen.runtime.label import label_moments
 from replicode.codegen.runtime.mixture import mixed
-from replicode.codegen.runtime.newton import spectral_radius
 from replicode.codegen.runtime.places import BLOCKS, ordered
 from replicode.codegen.runtime.population import informed_overlaps, settings_of
 from replicode.codegen.runtime.prior import Problem, norms_at, radii_of, softness_at, spectrum_of, traces_at, value_at

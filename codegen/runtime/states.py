@@ -429,7 +429,7 @@ def _passed_on(
     return np.asarray(np.r_[risk, reported(here, request.problem) + near.slopes @ move])
 
 
-def _t_bound(found: Sequence[Array]) -> Array:
+def _t_bound(found: Sequence[Array] | Array) -> Array:
     """What the mean of independent values of all numbers leaves open."""
     spread = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
     return np.asarray(special.stdtrit(len(found) - 1, COVERAGE) * spread)

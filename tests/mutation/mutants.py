@@ -564,7 +564,7 @@ CODEGEN = [
     ),
     Mutant(
         "Anderson's mixture with the wrong sign",
-        "codegen/runtime/fixedpoint.py",
+        "codegen/runtime/driver.py",
         "mixed = points[-1] - moves @ mixture",
         "mixed = points[-1] + moves @ mixture",
         (*ridge, *saddle),

@@ -275,6 +275,7 @@ def test_no_level_is_known_to_linker_or_contract():
         ("module", TRAINED),
         ("equations", TRAINED),
         ("population", POPULATION),
+        ("products", POPULATION),
         ("bayes", BAYES),
         ("dynamics", DYNAMICS),
         ("rsb", STEP),
