@@ -8,6 +8,7 @@ from mutation.bayes_spectrum import BAYES_SPECTRUM
 from mutation.dynamics import DYNAMICS
 from mutation.jobs import Checks, Job, Mutant
 from mutation.losses import LOSSES
+from mutation.rsb import RSB
 from mutation.validation import VALIDATION
 
 KERNELS = ("pullback", "gradient identity", "jacobian identity", "sigma as typed", "normalisation")
@@ -778,4 +779,4 @@ UNNOTICED = [
     ),
 ]
 
-MUTANTS = (*THEORY, *CODEGEN, *LOSSES, *SPECTRUM, *BAYES_SPECTRUM, *DYNAMICS, *VALIDATION, *UNNOTICED)
+MUTANTS = (*THEORY, *CODEGEN, *LOSSES, *SPECTRUM, *BAYES_SPECTRUM, *DYNAMICS, *RSB, *VALIDATION, *UNNOTICED)

@@ -11,6 +11,8 @@ from scipy.integrate import solve_ivp
 from scipy.special import erf, expit, ndtr
 
 import replicode as rc
+from replicode.codegen.compiler import generate
+from replicode.theory.derive.dynamics import derive_dynamics
 
 NAMES = ("m_k", "q_k", "m_v", "q_v", "kv_star", "vk_star", "kv")
 TEACHER_K, TEACHER_V, K, V = range(4)
@@ -152,6 +154,21 @@ def trajectory(act, task, lengths, nu, times, start, how, step):
     return found.y, np.array([mixed(o)[11] for o in found.y.T])
 
 
+def averages_of_max(overlaps, act, nu, noise, step):
+    """The same for max at two tokens and any overlaps, the scores of teacher and student on nodes."""
+    m_k, q_k, m_v, q_v, kv_star, vk_star, kv = overlaps
+    C = np.array([[1, 0, m_k, vk_star], [0, 1, kv_star, m_v], [m_k, kv_star, q_k, kv], [vk_star, m_v, kv, q_v]])
+    nodes, weights = product_nodes([normal_nodes(step)] * 4)
+    nodes, weights = nodes[:, weights > 1e-15], weights[weights > 1e-15]
+    teacher = nodes[:2]
+    scores = m_k * teacher + np.sqrt(q_k - m_k**2) * nodes[2:]
+    seen = [TEACHER_K, K]
+    back = C[:, seen] @ np.linalg.inv(C[np.ix_(seen, seen)])
+    means = np.einsum("ai,iln->aln", back, np.array([teacher, scores]))
+    weights = weights * 2 * expit(nu * (teacher[0] - teacher[1]))
+    return given_scores(*ACTIVATIONS[act](scores), means, C - back @ C[seen], noise) @ weights
+
+
 ON = {"m_k": 0.1, "q_k": 1.0}
 OFF = {"m_k": 0.2, "q_k": 1.0, "m_v": 0.1, "q_v": 0.8, "kv_star": 0.15, "vk_star": -0.2, "kv": 0.3}
 MANY = {"rate": 0.9, "rate_v": 0.6, "lambda_k": 0.1, "lambda_v": 0.2, "batch": 4}
@@ -190,3 +207,13 @@ def test_trajectories_by_brute_force(case):
     np.testing.assert_allclose(found.test_risk, risks, rtol=0, atol=found.error + 1e-7)
     for row, key in zip(overlaps, NAMES, strict=True):
         np.testing.assert_allclose(found.order_parameters[key], row, rtol=0, atol=found.errors[key] + 2e-7, err_msg=key)
+
+
+@pytest.mark.parametrize(("act", "step"), [("softmax", 0.5), pytest.param("erf", 0.4, marks=pytest.mark.full)])
+def test_rates_of_max_at_any_overlaps(act, step):
+    made = generate(derive_dynamics(act, "max", 2)).load()
+    at, descent = np.array([OFF[n] for n in NAMES]), {"lambda_k": 0.1, "lambda_v": 0.2, "batch": 2.0}
+    world = made.World(2.0, 0.3, np.zeros(len(made.PARAMETERS)))
+    expected = rates(at, averages_of_max(at, act, 2.0, 0.3, step), 0.5, 0.4, **descent)
+    found = made.Motion(made.Descent(0.5, 0.4, **descent), world, 3).rates(at)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=3e-9)

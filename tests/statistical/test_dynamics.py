@@ -153,6 +153,22 @@ def test_deviations_fall_as_the_root_of_the_dimension(name, run):
         assert (square / squares[0] < bound).all() and (squares[0] / square < bound).all()
 
 
+def test_sgd_diverges_above_the_largest_step_size():
+    """Linear, D = 400: at 0.85 of it all runs are near the equations, at 1.15 all have left every bound."""
+    made = module("linear")
+    largest, stream = made.critical_rate(2.0, NOISE), Stream.of(made, 2.0, NOISE, ())
+    start = {"m_k": 0.1, "q_k": 0.5, "m_v": 0.1, "q_v": 0.5}
+    begin, norm = np.array([start.get(n, 0.0) for n in OVERLAPS]), OVERLAPS.index("q_k")
+    ends = []
+    for share in (0.85, 1.15):
+        descent, rng = Descent(share * largest, share * largest, 0.0, 0.0), np.random.default_rng(0)
+        with np.errstate(all="ignore"):
+            ends.append(descend_reduced(stream, descent, begin, 400, 40, (15.0,), rng)[0, :, norm])
+    expected = made.solve(2.0, NOISE, rate=0.85 * largest, time=15.0, start=start, points=2).order_parameters["q_k"][-1]
+    assert np.abs(ends[0] / expected - 1.0).max() < 0.5 and abs(np.median(ends[0]) / expected - 1.0) < 0.05
+    assert not (np.abs(ends[1]) < 1e3).any()
+
+
 SHAPES = st.sampled_from(
     ["tanh({a}*x)", "exp(x/{a})/sum(exp(x/{a}))", "sigmoid(x - {a})", "({a} + x**2)/sum({a} + x**2)"]
 )

@@ -7,7 +7,7 @@ import sympy as sp
 from scipy import optimize
 
 from replicode.codegen.runtime.nodes import lattice
-from replicode.codegen.runtime.rsb_grid import Axis, cell, smoothed
+from replicode.codegen.runtime.rsb_grid import Axis, cell, second_slopes, smoothed
 from replicode.codegen.runtime.rsb_nested import Cloud, Tilted, fifth_order, inner_nodes, whole_ball
 from replicode.derivations.present import as_json, as_latex, derivation
 from replicode.theory.derive.hierarchy import HierarchicalMatrix
@@ -148,6 +148,20 @@ def test_the_block_size_goes_to_zero_with_the_temperature():
         zero_temperature(-BETA * A * sp.log(1 + BLOCK_SIZE * BETA) / BLOCK_SIZE / BETA)
         == A * sp.log(Y_PARISI + 1) / Y_PARISI
     )
+
+
+def test_second_slopes_are_those_of_the_smoothed_function():
+    """Differences of the gradient along two axes, of M = |x + y/2| + x y/9, whose slopes jump."""
+    y, lines = 1.7, [np.arange(-6.0, 6.0, h) for h in (0.05, 0.06)]
+    axes = tuple(Axis(points, 1, variance, True) for points, variance in zip(lines, (0.8, 0.5), strict=True))
+    first, second = np.meshgrid(*lines, indexing="ij")
+    found = smoothed(np.abs(first + second / 2.0) + first * second / 9.0, (), y, axes)
+    inside = (slice(100, 140), slice(85, 115))
+    bends = second_slopes(found, y, axes)
+    for i, points in enumerate(lines):
+        for j in range(2):
+            known = np.gradient(found.gradient[j], points, axis=i)[inside]
+            assert np.abs(bends[i, j][inside] - known).max() < 2e-3 < 0.1 * np.abs(known).max()
 
 
 @pytest.mark.parametrize("dim", [2, 3, 4, 5])
