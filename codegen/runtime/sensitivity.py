@@ -105,9 +105,9 @@ def on_same_nodes(channel: Channel, name: str, move: float) -> Channel:
             setattr(moved, key, moved_setting(value, name, move))
         elif key == "smooth":
             setattr(moved, key, on_same_nodes(value, name, move))
-        elif key == "channels":
+        elif key in ("channels", "kept"):
             setattr(moved, key, [on_same_nodes(c, name, move) for c in value])
-        elif key == "taken_at":
+        elif key in ("taken_at", "seen"):  # what was found at the last point is of the setting as it was
             setattr(moved, key, None)
     return moved
 

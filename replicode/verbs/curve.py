@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from replicode.theory.model import Model
 
 TRAINED_MARKS, TRAINED_DIM, TRAINED_SEEDS = 4, 200, 10
+SAID = (  # of nodes, by how their warnings begin
+    ("error", "the error is more than was asked for {at}: up to {error:.1e}"),
+    ("jumps", "{at} the error does not cover global minima that the search missed"),
+)
 Say = Callable[[str], None]
 OnNode = Callable[[str, float, Mapping[str, Any]], None]
 
@@ -202,7 +206,13 @@ def _warnings(name: str, traced: Traced, axis: Range, tol: float | None) -> list
         told.append(f"{name}: replica symmetry is broken at nodes from {min(broken):.4g} to {max(broken):.4g}")
     for low, high in traced.jumps:
         told.append(f"{name}: the curve jumps between {axis.value(low):.6g} and {axis.value(high):.6g}")
-    lower = sorted({w for n in traced.nodes for w in n.found["warnings"] if w.startswith(("another branch", "error"))})
+    for begin, text in SAID:
+        here = [n for n in traced.nodes if any(w.startswith(begin) for w in n.found["warnings"])]
+        if here:
+            low, high = axis.value(here[0].at), axis.value(here[-1].at)
+            worst = max(n.found["error"] for n in here)
+            told.append(f"{name}: {text.format(error=worst, at=f'at {axis.name} from {low:.4g} to {high:.4g}')}")
+    lower = sorted({w for n in traced.nodes for w in n.found["warnings"] if w.startswith("another branch")})
     return told + [f"{name}: {w}" for w in lower[:2]]
 
 

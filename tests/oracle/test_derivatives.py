@@ -67,6 +67,22 @@ def test_structured_tokens():
         assert [found.derivatives[name][q] for q in QUANTITIES] == pytest.approx(expected, abs=1e-6)
 
 
+def test_nodes_that_are_kept_follow_a_setting():
+    """Signed nodes keep their parts and what they last gave: both are of the setting as it was."""
+    module = _module(tokens=3)
+    setting = module.settings_of(2.0, 0.3, np.array([]))[0]
+    order, channel = np.array([0.4, 0.3, 0.7, 0.4, 0.3, 0.7]), module.SignedChannel(1, setting, 6.0)
+    channel.adapt(order)
+    before = channel.averages(order).rates
+    moved = module.on_same_nodes(channel, "nu", 0.5)
+    fresh = module.SignedChannel(1, moved.setting, 6.0)
+    fresh.adapt(order)
+    fresh.center, fresh.scale = channel.center, channel.scale
+    assert moved.averages(order).rates == pytest.approx(fresh.averages(order).rates, abs=1e-14)
+    assert np.abs(channel.averages(order).rates - before).max() == 0.0
+    assert np.abs(moved.averages(order).rates - before).max() > 1e-3
+
+
 def test_max_task():
     _compared(_module(task="max"), POINT, ("nu", "lambda_v"), 1e-8)
 
