@@ -19,6 +19,7 @@ from replicode.theory.derive.factorised import ratio
 from replicode.theory.derive.location import Location, any_location, location
 from replicode.theory.derive.population import PopulationSystem, averages_of_tokens
 from replicode.theory.errors import InputError, Refusal
+from replicode.theory.language.activation import Activation
 from replicode.theory.properties.kinks import piecewise
 
 FIXED = ("population_risk", "risk_of_overlaps")
@@ -50,7 +51,9 @@ def lower_population(system: PopulationSystem) -> ModuleIR:
     place, functions, seams, level = _of_fixed_estimators(system)
     signature = signature_of(system, "population", LEVEL.parts)
     shares = zip(system.lengths.tokens, system.lengths.weights, strict=True)
-    lengths = tuple(_length(system, tokens, share) for tokens, share in shares)
+    resolved = not system.properties.smooth and level is LEVEL
+    shape = piecewise(system.activation) if resolved else system.activation
+    lengths = tuple(_length(system, shape, tokens, share) for tokens, share in shares)
     risk = {"Risk, cross overlaps zero": (str(system.risk.on_manifold),)}
     tables, ways = _averages(system, place)
     return ModuleIR(
@@ -109,10 +112,10 @@ def _averages(system: PopulationSystem, place: Location) -> tuple[ProductTables,
     return tables, ways
 
 
-def _length(system: PopulationSystem, tokens: int, share: float) -> LengthIR:
-    """The activation at one number of tokens."""
+def _length(system: PopulationSystem, shape: Activation, tokens: int, share: float) -> LengthIR:
+    """The activation at one number of tokens, `shape` being how it is evaluated."""
     suffix = "" if system.lengths is not None and system.lengths.fixed is not None else f"_{tokens}"
-    stable = stable_form(system.activation if system.properties.smooth else piecewise(system.activation), tokens)
+    stable = stable_form(shape, tokens)
     return LengthIR(
         tokens,
         share,

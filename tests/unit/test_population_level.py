@@ -365,6 +365,20 @@ def test_a_generated_module_where_nodes_over_all_scores_do_not_reach(text, weigh
     assert abs(found.excess_risk - excess) <= found.error + 1e-13 and found.error < 1e-12
 
 
+@pytest.mark.parametrize(
+    ("text", "weight", "excess", "allowed"),
+    [
+        ("relu(x**2 - 1)", "spiked", 0.69246554, 1e-3),
+        ("sigmoid", "x*mean(x)/9", 0.5, 1e-10),
+        ("1 + tanh(x - mean(x))", "2*relu(x)", 0.16424418, 1e-4),
+    ],
+)
+def test_kinks_and_weights_that_only_this_level_takes(text, weight, excess, allowed):
+    """Kinks in what is not linear in the score, a weight that couples the scores, one with a kink."""
+    found = population(text, task=weight, tokens=2, nu=1.0)
+    assert abs(found.excess_risk - excess) <= found.error + 1e-8 and found.error <= allowed
+
+
 def test_a_generated_module_runs_alone(tmp_path):
     path = tmp_path / "linear.py"
     arguments = ["generate", "linear", "--level", "population", "--tokens", "2", "-o", str(path)]

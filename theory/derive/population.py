@@ -8,6 +8,7 @@ B = E sum sigma^2.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import sympy as sp
 
@@ -189,7 +190,16 @@ class PopulationSystem:
     properties: Properties
     reductions: tuple[Reduction, ...]
     risk: PopulationRisk
-    averages: ClosedAverages
+
+    @cached_property
+    @budget("the closed form of the population averages")
+    def averages(self) -> ClosedAverages:
+        """A and B in closed form; looked for where they are asked for, as it may take long."""
+        overlaps = ScoreOverlaps(self.model.scores.m, self.model.scores.q)
+        found = closed_averages(self.activation, self.task, overlaps)
+        if self.lengths is None:
+            return found
+        return ClosedAverages(over_lengths(found.A, A, self.lengths), over_lengths(found.B, B, self.lengths))
 
 
 @budget("deriving the population risk")
@@ -204,12 +214,9 @@ def derive_population(
     act, setting = activation(act), task(setting).at(law)
     for length in law.tokens if law else (None,):
         check_domain(act, length)
-    found = closed_averages(act, setting, ScoreOverlaps(model.scores.m, model.scores.q))
-    if law is not None:
-        found = ClosedAverages(over_lengths(found.A, A, law), over_lengths(found.B, B, law))
     risk = population_risk(setting, model)
     known = properties(act)
-    return PopulationSystem(act, setting, law, model, known, reductions(known), risk, found)
+    return PopulationSystem(act, setting, law, model, known, reductions(known), risk)
 
 
 def averages_of_tokens(act: Activation, setting: Task, winner: bool) -> dict[str, WeightedAverages | None]:
