@@ -10,7 +10,6 @@ from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths
 
 LEVELS = ("rs", "population", "bayes", "stability", "1rsb", "dynamics")
-GENERATED = tuple(level for level in LEVELS if level != "stability")
 
 
 def derived(
@@ -21,7 +20,10 @@ def derived(
     model: Model | None = None,
     given: Mapping[str, float] | None = None,
 ) -> System:
-    """The system of an activation at a level that modules are generated of; no activation matters to bayes."""
+    """The system of an activation at a level that modules are generated of; no activation matters to bayes.
+
+    That of stability is the replica-symmetric one: its module has the matrix and the replicon at its solutions.
+    """
     if level == "bayes":
         check_parameters((), given or {})
         from replicode.theory.derive.bayes import derive_bayes

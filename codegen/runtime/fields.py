@@ -118,10 +118,14 @@ def jittered(covariance: Array) -> Array:
 
 
 def reduced_factor(covariance: Array, blind: Array | None) -> Array:
-    """F with F F^T the covariance, or, given the functionals blind to an invariance, that of E[field | them]."""
+    """F with F F^T the covariance, or, given the functionals blind to an invariance, that of E[field | them].
+
+    F is upper triangular: the label moves with none of m and q, and the rates are the derivatives of E[M] on the
+    same nodes, however few.
+    """
     covariance = jittered(covariance)
     if blind is None:
-        return np.asarray(np.linalg.cholesky(covariance))
+        return np.asarray(np.linalg.cholesky(covariance[::-1, ::-1])[::-1, ::-1])
     cross = covariance @ blind.T
     return np.asarray(np.linalg.solve(np.linalg.cholesky(blind @ cross), cross.T).T)
 
