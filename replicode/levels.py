@@ -11,7 +11,6 @@ from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths
 
 LEVELS = ("rs", "population", "bayes", "stability", "1rsb", "dynamics")
-GENERATED = tuple(level for level in LEVELS if level != "stability")
 
 
 def derived(
@@ -22,8 +21,11 @@ def derived(
     model: Model | None = None,
     given: Mapping[str, float] | None = None,
 ) -> System:
-    """The system of an activation at a level that modules are generated of; no activation matters to bayes."""
-    if level != "rs":
+    """The system of an activation at a level that modules are generated of; no activation matters to bayes.
+
+    That of stability is the replica-symmetric one: its module has the matrix and the replicon at its solutions.
+    """
+    if level not in ("rs", "stability"):
         only_replica_symmetric(model, f"the level {level}")
     if level == "bayes":
         check_parameters((), given or {})

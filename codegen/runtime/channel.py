@@ -205,7 +205,7 @@ class NodeChannel(Channel, ABC):
 
     def _law(self, order: Array) -> FieldFactor:
         """The fields as functions of the nodes."""
-        return field_factor(order, self.setting)
+        return field_factor(order, self.setting, held=True)
 
     @property
     def work(self) -> float:
@@ -313,7 +313,7 @@ class ProxChannel(NodeChannel, Ladder):
         """All nodes where M does not see the scores: the prox does not jump, and nodes in w do."""
         if dimensions(self.setting)[0]:
             return None
-        law = field_factor(order, self.setting)
+        law = self._law(order)
         return [SmoothNodes(self.setting, law, self._smooth_blocks(order), 1.0 / float(self.weights.sum()))]
 
     def _smooth_blocks(self, order: Array) -> Iterator[SmoothBlock]:

@@ -74,15 +74,18 @@ def without_label(hidden: Array, idle: float, tokens: int) -> Array:
 value_covariance: Callable[[Array, float, int], Array] = with_label
 
 
-def field_factor(order: Array, setting: Setting) -> FieldFactor:
-    """Factor the fields' covariance; along an invariance of M the fields are replaced by their conditional mean."""
+def field_factor(order: Array, setting: Setting, held: bool = False) -> FieldFactor:
+    """Factor the fields' covariance; along an invariance of M the fields are replaced by their conditional mean.
+
+    With the label held where m and q move, the rates are derivatives of E[M] on the same nodes, however few.
+    """
     tokens = setting.tokens
     score_mean, score, value = field_law(order, setting)
     scores, values = (_blind(d) if d else None for d in unseen_directions(setting))
     return FieldFactor(
         score_mean=score_mean,
         score_factor=_idle_first(reduced_factor(score, scores), tokens),
-        value_factor=_idle_first(reduced_factor(value, values), tokens),
+        value_factor=_idle_first(reduced_factor(value, values, held), tokens),
         label=label_of(order, setting),
     )
 
@@ -117,11 +120,13 @@ def jittered(covariance: Array) -> Array:
     return np.asarray(covariance + np.eye(len(covariance)) * (1e-60 + 1e-14 * covariance.diagonal().max()))
 
 
-def reduced_factor(covariance: Array, blind: Array | None) -> Array:
+def reduced_factor(covariance: Array, blind: Array | None, held: bool = False) -> Array:
     """F with F F^T the covariance, or, given the functionals blind to an invariance, that of E[field | them]."""
     covariance = jittered(covariance)
     if blind is None:
-        return np.asarray(np.linalg.cholesky(covariance))
+        return np.asarray(
+            np.linalg.cholesky(covariance[::-1, ::-1])[::-1, ::-1] if held else np.linalg.cholesky(covariance)
+        )
     cross = covariance @ blind.T
     return np.asarray(np.linalg.solve(np.linalg.cholesky(blind @ cross), cross.T).T)
 

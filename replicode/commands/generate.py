@@ -15,7 +15,10 @@ from replicode.theory.errors import InputError
 @options.tokens
 @options.learned
 @click.option(
-    "--level", default="rs", show_default=True, help="rs, 1rsb, population, dynamics, or bayes: no activation."
+    "--level",
+    default="rs",
+    show_default=True,
+    help="rs, stability (within rs), 1rsb, population, dynamics, or bayes: no activation.",
 )
 @click.option("-o", "--output", required=True, help="The file to write.")
 @options.spectrum

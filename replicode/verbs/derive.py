@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from replicode import __version__
 from replicode.cache import cached
@@ -14,7 +14,7 @@ from replicode.inputs.learned import LABELS, LOSS, learned
 from replicode.inputs.learned import named as texts
 from replicode.inputs.spectrum import SpectrumLike, structured, token_spectrum
 from replicode.kinds import ActivationLike, Model, SaddleSystem, System, Task
-from replicode.levels import GENERATED, LEVELS, derived, named
+from replicode.levels import LEVELS, derived, named
 from replicode.theory.budget import budget
 from replicode.theory.errors import Refusal
 from replicode.theory.lengths import Lengths, Tokens, lengths
@@ -70,11 +70,12 @@ def derive(
     """The saddle-point system of an activation; `tokens=None` keeps L symbolic, '1:0.2,2:0.8' is a distribution.
 
     Level bayes is the Bayes-optimal system of the task, to which no activation matters; 1rsb is one step of replica
-    symmetry breaking, population the risk with infinite data, dynamics the equations of one-pass SGD.
+    symmetry breaking, population the risk with infinite data, dynamics the equations of one-pass SGD. Level stability
+    is rs, which holds it.
     """
     law, model = None if tokens is None else lengths(tokens), learned(model, loss, labels)
     given = given_parameters(parameters, more)
-    return derived(one_of("level", level, GENERATED), act, task, law, model, given)
+    return derived(one_of("level", level, LEVELS), act, task, law, model, given)
 
 
 def derivation_of(
@@ -138,10 +139,9 @@ def _system(
     """The system whose derivation is shown."""
     if level == "population" and model is not None:
         raise Refusal("level population: it is the squared error of Gaussian labels, whatever is trained on")
+    system = derived(level, of, task, law, model, given)
     if level != "stability":
-        return derived(level, of, task, law, model, given)
-    from replicode.theory.derive.saddle import derive as derive_system
+        return system
     from replicode.theory.derive.stability import derive_stability
-    from replicode.theory.language.activation import activation
 
-    return derive_stability(derive_system(activation(named(of), given), task, law, model))
+    return derive_stability(cast(SaddleSystem, system))

@@ -6,6 +6,7 @@ import pytest
 import sympy as sp
 from generated import module_of
 
+import replicode as rc
 from replicode.derivations.present import as_json, as_latex, derivation
 from replicode.theory.derive.saddle import derive
 from replicode.theory.derive.stability import derive_stability, replicon_direction, responses_of, stability_matrix
@@ -52,3 +53,10 @@ def test_ridge_is_always_stable():
         v = solution.order_parameters["V_v"]
         assert solution.replicon == pytest.approx(alpha * (v / (1.0 + v)) ** 2, rel=1e-9)
         assert solution.replicon < 1.0 and solution.rs_stable and solution.jump_weight == 0.0
+
+
+def test_the_module_of_stability_is_that_of_the_saddle_point():
+    def source(level):
+        return rc.generate(rc.derive("softmax", tokens=2, level=level)).source
+
+    assert source("stability") == source("rs")
