@@ -38,6 +38,7 @@ from replicode.codegen.runtime.prior import Problem
 LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8
 MANY_SCRAMBLES = 48  # of the last and largest sets: many more give a smaller t bound than fewer of their size
+LOG2_FEWER = 2  # that each of them may have less, with more nodes in all
 SEARCHES = 6  # proxes of a search for minima
 LOG2_SOBOL = (11, 13)
 LOG2_FEW = 11
@@ -307,8 +308,8 @@ def _ensemble(start: Array, request: _Request) -> _State:
         iterations, order = iterations + state.iterations, state.last.order
         if state.error <= request.tol or not state.converged:
             break
-        if not sizes and not request.budget.good and sets < MANY_SCRAMBLES:
-            sizes, sets = _sizes_left(log2, state.error, searched, request), MANY_SCRAMBLES
+        if not sizes and not request.budget.good:
+            sizes, sets = _sizes_left(log2, sets, state.error, searched, request), MANY_SCRAMBLES
         if sizes and not request.budget.affords(_ensemble_work(sizes[0], request, searched, sets), state.error):
             break
     return state._replace(iterations=iterations, seen=seen or state.seen)
@@ -319,15 +320,22 @@ def _rough(start: Array, request: _Request, few: Channel | None = None) -> Conve
     return _first(few or _scrambled(LOG2_FEW, SCRAMBLES, request), start, request, 1e-5)
 
 
-def _sizes_left(log2: int, error: float, searched: float, request: _Request) -> list[int]:
-    """The size of many sets that promises the error asked for, or the largest that there is work for."""
-    smaller = error * float(np.divide(*(special.stdtrit(n - 1, COVERAGE) for n in (MANY_SCRAMBLES, SCRAMBLES))))
-    nodes = SCRAMBLES * 2.0**log2 * max(smaller / request.tol, 1.0) ** (1.0 / SCRAMBLED_ORDER)
-    wanted = int(np.ceil(np.log2(nodes / MANY_SCRAMBLES)))
-    sizes = [size for size in range(log2, min(max(wanted, log2), LOG2_MOST) + 1)]
-    return [s for s in sizes if request.budget.affords(_ensemble_work(s, request, searched, MANY_SCRAMBLES), error)][
-        -1:
+def _sizes_left(log2: int, sets: int, error: float, searched: float, request: _Request) -> list[int]:
+    """The size of many sets that promises the error asked for, or the largest that there is work for.
+
+    The scatter of few sets is itself uncertain: so much less is aimed at.
+    """
+    smaller = error * float(np.divide(*(special.stdtrit(n - 1, COVERAGE) for n in (MANY_SCRAMBLES, sets))))
+    aimed = request.tol * (1.0 - 1.0 / np.sqrt(2.0 * (sets - 1)))
+    nodes = sets * 2.0**log2 * max(smaller / aimed, 1.0) ** (1.0 / SCRAMBLED_ORDER)
+    least = log2 + 1 if sets == MANY_SCRAMBLES else log2 - LOG2_FEWER
+    wanted = max(int(np.ceil(np.log2(nodes / MANY_SCRAMBLES))), least)
+    affordable = [
+        size
+        for size in range(least, min(wanted, LOG2_MOST) + 1)
+        if request.budget.affords(_ensemble_work(size, request, searched, MANY_SCRAMBLES), error)
     ]
+    return affordable[-1:]
 
 
 def _ensemble_work(log2: int, request: _Request, searched: float = 1.0, sets: int = SCRAMBLES) -> float:
