@@ -298,7 +298,11 @@ def _ensemble(start: Array, request: _Request) -> _State:
     if not rough.last.residual < WORST_RESIDUAL:
         return _failed(rough.last, rough.iterations, [few], "prox, one set of Sobol nodes")
     near = linearised(few, rough.last, request.problem)
-    searched = max(part.worth_searching() for _, part in parts_of(few) if isinstance(part, AlignedChannel))
+    # what is worth searching is seen from fields alone, where the iteration ended: minima that are known flip no more
+    afresh = _scrambled(LOG2_FEW, SCRAMBLES, request)
+    evaluate(afresh, rough.last.order, request.problem, search=True)
+    request.budget.spend(afresh, SEARCHES)
+    searched = max(part.worth_searching() for _, part in parts_of(afresh) if isinstance(part, AlignedChannel))
     iterations, order = rough.iterations + near.evaluations, rough.last.order
     sizes, seen, sets = list(LOG2_SOBOL), list[Channel](), SCRAMBLES
     while sizes:
@@ -379,12 +383,13 @@ def _on_scrambles(
         jumped = bool(left[0] > SETTLED * request.tol)
     for _ in range(3 if jumped else 0):
         request.budget.spend(ensemble, SEARCHES)
-        last, left = evaluate(ensemble, found.last.order, request.problem, search=True), np.zeros_like(left)
+        before, order = found.last, found.last.order
+        last, left = evaluate(ensemble, order, request.problem, search=True), np.zeros_like(left)
         found = found._replace(last=last)
-        if last.residual <= tol:
+        if last.residual <= tol or not request.budget.affords(NEXT_LEVEL * ensemble.work, np.inf):
             break
-        if not request.budget.affords(NEXT_LEVEL * ensemble.work, np.inf):
-            break
+        # what flips now may flip again where Newton's method ends, and is counted unless a later search finds it still
+        left = np.abs(np.subtract(*(_passed_on(e.averages, last.image, order, near, request) for e in (before, last))))
         found = _by_newton(ensemble, last.order, near, request, tol)
         iterations += found.iterations + 1
     slopes = _risk_slopes(found.last.order, request, np.full(RATES, RISK_STEP))
