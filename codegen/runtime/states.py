@@ -37,6 +37,7 @@ from replicode.codegen.runtime.prior import Problem
 LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8
 MANY_SCRAMBLES = 48  # of the last and largest sets: many more give a smaller t bound than fewer of their size
+LOG2_FEWER = 2  # that each of them may have less, with more nodes in all
 SEARCHES = 6  # proxes of a search for minima
 LOG2_SOBOL = (11, 13)
 LOG2_FEW = 11
@@ -299,7 +300,11 @@ def _ensemble(start: Array, request: _Request) -> _State:
     if not rough.last.residual < WORST_RESIDUAL:
         return _failed(rough.last, rough.iterations, [few], "prox, one set of Sobol nodes")
     near = linearised(few, rough.last, request.problem)
-    searched = max(part.worth_searching() for _, part in parts_of(few) if isinstance(part, AlignedChannel))
+    # what is worth searching is seen from fields alone, where the iteration ended: minima that are known flip no more
+    afresh = _scrambled(LOG2_FEW, SCRAMBLES, request)
+    evaluate(afresh, rough.last.order, request.problem, search=True)
+    request.budget.spend(afresh, SEARCHES)
+    searched = max(part.worth_searching() for _, part in parts_of(afresh) if isinstance(part, AlignedChannel))
     iterations, order = rough.iterations + near.evaluations, rough.last.order
     sizes, seen, sets = list(LOG2_SOBOL), list[Channel](), SCRAMBLES
     while sizes:
@@ -309,8 +314,8 @@ def _ensemble(start: Array, request: _Request) -> _State:
         iterations, order = iterations + state.iterations, state.last.order
         if state.error <= request.tol or not state.converged:
             break
-        if not sizes and not request.budget.good and sets < MANY_SCRAMBLES:
-            sizes, sets = _sizes_left(log2, state.error, searched, request), MANY_SCRAMBLES
+        if not sizes and not request.budget.good:
+            sizes, sets = _sizes_left(log2, sets, state.error, searched, request), MANY_SCRAMBLES
         if sizes and not request.budget.affords(_ensemble_work(sizes[0], request, searched, sets), state.error):
             break
     return state._replace(iterations=iterations, seen=seen or state.seen)
@@ -321,15 +326,22 @@ def _rough(start: Array, request: _Request, few: Channel | None = None) -> Conve
     return _first(few or _scrambled(LOG2_FEW, SCRAMBLES, request), start, request, 1e-5)
 
 
-def _sizes_left(log2: int, error: float, searched: float, request: _Request) -> list[int]:
-    """The size of many sets that promises the error asked for, or the largest that there is work for."""
-    smaller = error * float(np.divide(*(special.stdtrit(n - 1, COVERAGE) for n in (MANY_SCRAMBLES, SCRAMBLES))))
-    nodes = SCRAMBLES * 2.0**log2 * max(smaller / request.tol, 1.0) ** (1.0 / SCRAMBLED_ORDER)
-    wanted = int(np.ceil(np.log2(nodes / MANY_SCRAMBLES)))
-    sizes = [size for size in range(log2, min(max(wanted, log2), LOG2_MOST) + 1)]
-    return [s for s in sizes if request.budget.affords(_ensemble_work(s, request, searched, MANY_SCRAMBLES), error)][
-        -1:
+def _sizes_left(log2: int, sets: int, error: float, searched: float, request: _Request) -> list[int]:
+    """The size of many sets that promises the error asked for, or the largest that there is work for.
+
+    The scatter of few sets is itself uncertain: so much less is aimed at.
+    """
+    smaller = error * float(np.divide(*(special.stdtrit(n - 1, COVERAGE) for n in (MANY_SCRAMBLES, sets))))
+    aimed = request.tol * (1.0 - 1.0 / np.sqrt(2.0 * (sets - 1)))
+    nodes = sets * 2.0**log2 * max(smaller / aimed, 1.0) ** (1.0 / SCRAMBLED_ORDER)
+    least = log2 + 1 if sets == MANY_SCRAMBLES else log2 - LOG2_FEWER
+    wanted = max(int(np.ceil(np.log2(nodes / MANY_SCRAMBLES))), least)
+    affordable = [
+        size
+        for size in range(least, min(wanted, LOG2_MOST) + 1)
+        if request.budget.affords(_ensemble_work(size, request, searched, MANY_SCRAMBLES), error)
     ]
+    return affordable[-1:]
 
 
 def _ensemble_work(log2: int, request: _Request, searched: float = 1.0, sets: int = SCRAMBLES) -> float:
@@ -373,12 +385,13 @@ def _on_scrambles(
         jumped = bool(left[0] > SETTLED * request.tol)
     for _ in range(3 if jumped else 0):
         request.budget.spend(ensemble, SEARCHES)
-        last, left = evaluate(ensemble, found.last.order, request.problem, search=True), np.zeros_like(left)
+        before, order = found.last, found.last.order
+        last, left = evaluate(ensemble, order, request.problem, search=True), np.zeros_like(left)
         found = found._replace(last=last)
-        if last.residual <= tol:
+        if last.residual <= tol or not request.budget.affords(NEXT_LEVEL * ensemble.work, np.inf):
             break
-        if not request.budget.affords(NEXT_LEVEL * ensemble.work, np.inf):
-            break
+        # what flips now may flip again where Newton's method ends, and is counted unless a later search finds it still
+        left = np.abs(np.subtract(*(_passed_on(e.averages, last.image, order, near, request) for e in (before, last))))
         found = _by_newton(ensemble, last.order, near, request, tol)
         iterations += found.iterations + 1
     slopes = _risk_slopes(found.last.order, request, np.full(RATES, RISK_STEP))
