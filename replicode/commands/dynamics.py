@@ -28,6 +28,7 @@ from replicode.theory.errors import InputError
 @click.option("--spherical", is_flag=True, help="Both directions keep their norms.")
 @options.whole("--points", "points", default="101", show_default=True, help="Times on the regular grid.")
 @options.learned
+@options.spectrum
 @options.digits
 @click.option("--fixed-points", is_flag=True, help="Fixed points, their stability, the plateau, the largest step size.")
 @click.option("--compare", is_flag=True, help="Further ACTIVATIONs are for comparison.")
@@ -45,8 +46,10 @@ def command(activations: tuple[str, ...], compare: bool, start: str, output: str
         from replicode.figures.drawing import checked_picture
 
         target = checked_picture(output)
+    from replicode.inputs.spectrum import structured, token_spectrum
     from replicode.verbs.dynamics import dynamics
 
+    arguments["model"] = structured(None, token_spectrum(arguments.pop("spectrum"), arguments.pop("teacher")))
     begin = _overlaps(start)
     found = dynamics(
         activation, start=begin, compare=[a for a in others if a != activation], **options.given(arguments)

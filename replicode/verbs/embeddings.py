@@ -17,6 +17,7 @@ from replicode.theory.limits import whole_number
 from replicode.verbs.solve import solve
 
 RADIAL = ("gaussian", "empirical")
+RADIAL_DIGITS = 3
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,12 +114,13 @@ def validate_embeddings(
     )
     share = study_of.tilted_share(pool, study)
     empirical = radial == "empirical"
-    asked = (
-        problem(act, task, law, at, parameters, more, texts=ModelTexts(spectrum=data, radii=pool.radii))
-        if empirical
-        else posed
+    drawn = pool.radii if empirical else None
+    asked = problem(act, task, law, at, parameters, more, texts=ModelTexts(spectrum=data, radii=drawn))
+    solution = solve(
+        act, **asked.arguments(), digits=RADIAL_DIGITS if empirical and digits is None else digits, init=init
     )
-    solution = solve(act, **asked.arguments(), digits=digits, init=init)
+    # Where no error was asked for, that of the theory is in every comparison, and no cause for a warning.
+    notes = [w for w in solution.warnings if not (empirical and digits is None and w.startswith("error:"))]
     theory, errors = _theory(solution)
     surrogate, real = study_of.run(pool, study, seeds, empirical, root_seed, progress)
     found = study_of.compare(theory, errors, surrogate, real)
@@ -144,7 +146,7 @@ def validate_embeddings(
         p_value=found.p_value,
         power=found.power,
         effective_rank=float(solution.effective_rank or 0.0),
-        warnings=(*solution.warnings, *found.warnings, *study_of.diagnosis(pool, empirical)),
+        warnings=(*notes, *found.warnings, *study_of.diagnosis(pool, empirical)),
         asked=posed.asked(**options),
     )
 

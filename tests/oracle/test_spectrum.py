@@ -5,13 +5,16 @@ import re
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import checker
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from replicode.cli import main
 from replicode.codegen.compiler import generate
 from replicode.derivations.present import as_json, derivation
 from replicode.modules import module_for
@@ -256,3 +259,17 @@ def test_a_generated_file_stands_alone(tmp_path):
     done = subprocess.run([sys.executable, "-I", "-c", program], cwd=path.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert [float(x) for x in done.stdout.split()] == pytest.approx([0.485925, 0.189142], abs=2e-6)
+
+
+@pytest.mark.parametrize("level, said", [("dynamics", "does not close in m and q"), ("1rsb", "isotropic tokens alone")])
+def test_levels_that_do_not_know_spectra(level, said):
+    line = ["generate", "softmax", "--tokens", "2", "--level", level, "--spectrum", "power:1:10", "-o", "never.py"]
+    done = CliRunner().invoke(main, line)
+    assert done.exit_code == 1 and said in done.stderr and not Path("never.py").exists()
+
+
+def test_descent_on_structured_tokens_is_refused():
+    line = ["dynamics", "softmax", "--tokens", "2", "--nu", "2", "--rate", "0.1", "--time", "1", "--spectrum"]
+    for spectrum, status in (("power:1:10", 1), ("power:1", 2)):
+        done = CliRunner().invoke(main, [*line, spectrum])
+        assert done.exit_code == status and done.stdout == "" and "spectrum: " in done.stderr

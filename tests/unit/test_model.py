@@ -254,6 +254,8 @@ def test_the_front_door_takes_a_model():
     assert scaled.asked["model"]["loss"] == str(SCALED_LOSS.loss) and "model" not in plain.asked
     with pytest.raises(Refusal, match="output"):
         rc.solve("softmax", model=Model(output=SIGMA * W**2), **at)
+    with pytest.raises(Refusal, match="belongs into the activation"):
+        rc.solve("softmax", model=Model(output=2 * SIGMA * W), **at)
 
 
 def test_validation_follows_the_model_of_the_front_door():

@@ -272,6 +272,11 @@ def derive_dynamics(
 ) -> DynamicsSystem:
     """The dynamics of an activation on any task, at any, a given or a varying number of tokens."""
     law, model = (None if tokens is None else lengths(tokens)), model or DEFAULT_MODEL
+    if model.structured:
+        raise Refusal(
+            "spectrum: one-pass SGD on structured tokens does not close in m and q, the overlaps of every eigenvalue "
+            "move at a rate of their own; solve has what training to the end leads to"
+        )
     act, setting = activation(act), task(setting).at(law)
     act = replace(act, expr=model.output_rate().xreplace({SIGMA: act.expr}))
     for length in law.tokens if law else (None,):

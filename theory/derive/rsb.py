@@ -31,6 +31,7 @@ from replicode.theory.derive.replica import (
 )
 from replicode.theory.derive.saddle import ChannelAverage, Reduction, SaddleSystem
 from replicode.theory.derive.stability import replicon_direction, responses_of
+from replicode.theory.errors import Refusal
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.task import Task
 from replicode.theory.model import ALPHA, Block, Model
@@ -378,6 +379,8 @@ def tilted_gain(gain: sp.Symbol) -> sp.Symbol:
 @budget("deriving one step of replica symmetry breaking")
 def derive_step(system: SaddleSystem) -> StepSystem:
     """One step of breaking for a derived saddle-point system."""
+    if system.model.structured:
+        raise Refusal("spectrum: the prior of one step of breaking is derived for isotropic tokens alone")
     return StepSystem(system=system, **_of_model(system.model))
 
 
