@@ -19,7 +19,8 @@ AT_HAND, IN_REACH = 3, 5  # coordinates that a quick solve may have, and any sol
 NOT_BESIDE = "one step of breaking takes a minute here and was not solved beside replica symmetry: rsb 1 asks for it"
 COMPARED_TOKENS = 2
 UNCOMPARED = (
-    "one step of breaking at more than two tokens: its errors were not compared with a second way to the numbers"
+    "one step of breaking at more than two tokens: its averages were compared with a second way to the numbers, the "
+    "errors of what is solved for were not"
 )
 
 
