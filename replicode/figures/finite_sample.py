@@ -81,15 +81,18 @@ def _place(activation: str, panel: Panel, alpha: float) -> Place:
 
 
 def _theory(curve: CurveStyle, panel: Panel, work: Effort, optimal: bool, say: Say) -> Rows:
-    """The curve from the largest alpha down: where data are many the search for the best lambdas starts from 1."""
+    """The curve from the smallest alpha on, each search for the best lambdas from those before.
+
+    The best lambda_k mostly falls with alpha, and what is penalised more is solved sooner than what is penalised less.
+    """
     rows: Rows = []
     ridge = STATED
-    for alpha in sorted(work.alphas, reverse=True):
+    for alpha in sorted(work.alphas):
         place = _place(curve.activation, panel, alpha)
         row = optimal_point(place, ridge, work.tolerance) if optimal else theory_point(place, ridge, work.tolerance)
         if optimal and row["converged"]:
             ridge = Ridge(*(float(f"{row[name]:.3g}") for name in Ridge._fields))
-        rows.insert(0, row)
+        rows.append(row)
         _told(row, say)
     return rows
 

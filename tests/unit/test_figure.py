@@ -183,7 +183,7 @@ def test_optimal_lambdas_are_used_from_one_alpha_to_the_next(monkeypatch):
     work = finite_sample.Effort((2.0, 4.0), (), (40, 80), 2, 1e-2)
     rows = finite_sample._theory(SOFTMAX, finite_sample.PANELS[0], work, True, silent)
     assert [r["alpha"] for r in rows] == [2.0, 4.0] and rows[0]["lambda_k"] == 0.4
-    assert starts == [(4.0, 1.0, 1.0), (2.0, 0.4, 3.0)]
+    assert starts == [(2.0, 1.0, 1.0), (4.0, 0.4, 3.0)]
 
 
 @pytest.mark.full
