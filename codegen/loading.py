@@ -47,7 +47,7 @@ def load_source(source: str, name: str) -> ModuleType:
             sys.modules[name] = before
         raise
     for kind in vars(module).values():
-        if isinstance(kind, type) and kind.__module__ == name and hasattr(kind, "_fields"):
+        if isinstance(kind, type) and issubclass(kind, tuple) and kind.__module__ == name and hasattr(kind, "_fields"):
             copyreg.pickle(kind, _reduced)
     return module
 

@@ -294,6 +294,11 @@ class Model:
             raise Refusal(f"output {self.output}: only one linear in w lets the value channel be eliminated")
         return rate
 
+    @property
+    def weighs_values(self) -> bool:
+        """Whether a token adds sigma*w to f, and nothing else."""
+        return bool(sp.expand(self.output - SIGMA * W) == 0)
+
     def penalty_curvature(self, block: Block) -> sp.Expr:
         """The c of penalty = c theta^2 / 2; the prior integral is Gaussian only for such a penalty."""
         curvature = sp.diff(self.penalty, THETA, 2)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import sympy as sp
-
 from replicode.codegen.ir import LengthIR, Level, ModuleIR, Provenance
 from replicode.codegen.lower import equations
 from replicode.codegen.lower.kernels import lower
@@ -20,7 +18,7 @@ from replicode.theory.derive.location import Location
 from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Lengths
-from replicode.theory.model import SIGMA, Model
+from replicode.theory.model import Model
 from replicode.theory.properties.loss import is_smooth
 
 EXPANSION = "expansion"
@@ -118,7 +116,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
     """Everything that is emitted for a derived system."""
     if system.lengths is None:
         raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
-    if sp.simplify(system.values.rate / system.model.radius - SIGMA) != 0:
+    if not system.model.weighs_values:
         told = "solved for sigma*w alone; what multiplies w belongs into the activation, which is the same problem"
         raise Refusal(f"output {system.model.output}: {told}")
     lengths = tuple(lower_length(system, tokens, weight) for tokens, weight in _shares(system.lengths))
@@ -208,7 +206,7 @@ def _kink_constants(system: SaddleSystem) -> dict[str, object]:
     """Where the label has kinks, and whether it or the loss has any."""
     kinks = tuple(map(float, label_kinks(system.label, system.model)))
     jumps = not is_smooth(system.model.loss)
-    return {**({"LABEL_KINKS": kinks} if kinks else {}), **({"HAS_KINKS": True} if kinks or jumps else {})}
+    return {**({"LABEL_KINKS": kinks} if kinks else {}), **({"ONE_SIDED": True} if kinks or jumps else {})}
 
 
 def places(model: Model) -> dict[str, object]:

@@ -161,8 +161,8 @@ def _risk_of(order: Array, setting: Setting, seed: int) -> float:
     """That of one length on one set of nodes."""
     normals, scores, xi = np.split(_risk_nodes(setting.tokens, seed), 3)
     radii, w = drawn_radii(setting, normals), np.sqrt(float(order[Q_K])) * scores
-    rates = radii * setting.kernel.sigma(radii * w, setting.params)
+    answers = radii * setting.kernel.sigma(radii * w, setting.params)
     weights = radial_weight(order, w, xi, radii, setting.nu).value
-    moments: Any = rates[0], (rates * rates).sum(axis=0), radii[0]
+    moments: Any = answers[0], (answers * answers).sum(axis=0), radii[0]
     risk = risk_on_manifold(float(order[M_V]), float(order[Q_V]), setting.noise, *moments)
     return float((weights * risk).sum() / weights.sum())

@@ -27,7 +27,7 @@ from replicode.codegen.runtime.fixedpoint import (
     runaways,
     to_free,
 )
-from replicode.codegen.runtime.kernel import HAS_KINKS, Array
+from replicode.codegen.runtime.kernel import ONE_SIDED, Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed, parts_of
 from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block
@@ -263,10 +263,10 @@ def _numbers(last: Evaluation, request: _Request) -> Array:
 def _level_error(numbers: list[Array], slack: float) -> Array:
     """What the last step changed, or a part of what the step before did, lest one agreement by chance be believed.
 
-    That part is `slack`, or what the steps of all numbers together fell by, where they fall more slowly. Where there
-    are kinks it is all of it: what two sets of nodes say may be off to the same side.
+    That part is `slack`, or what the steps of all numbers together fell by, where they fall more slowly. It is all
+    of it where two sets of nodes may be off to the same side.
     """
-    slack = 1.0 if HAS_KINKS else slack
+    slack = 1.0 if ONE_SIDED else slack
     steps = np.abs(np.diff(numbers, axis=0))
     if len(steps) < 2:
         return np.full(steps.shape[1], np.inf)

@@ -36,7 +36,7 @@ class TokenRadii:
         return {"radii": self.text, "radii_count": self.values.size, "radii_hash": self.digest}
 
 
-RadiiLike: TypeAlias = "str | Path | TokenRadii | Any"
+RadiiLike: TypeAlias = str | Path | TokenRadii | Any
 
 
 def token_radii(radii: RadiiLike | None) -> TokenRadii | None:
