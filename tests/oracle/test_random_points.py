@@ -191,6 +191,13 @@ def test_the_errors_of_slow_levels_cover():
     assert found.error <= TOLERANCE and covers(point, found, reference)
 
 
+@pytest.mark.full
+def test_minima_are_searched_where_the_iteration_ends():
+    """A point whose iteration begins where few samples have several minima, and ends where many have."""
+    found, reference = checked(points()[57])
+    assert found.converged and covers(points()[57], found, reference)
+
+
 def test_no_error_is_known_where_nothing_converged():
     """An even activation whose scores run away from a start without signal."""
     arguments = dict(zip(PHYSICS, (7.24, 1.599, 0.6944, 0.01793, 0.3431), strict=True))
