@@ -89,7 +89,8 @@ def searched_folds_state(start: Array, request: _Request) -> _State:
     found = searched_state(begun, request)
     known = [s for s in (found, smooth) if s.converged]
     if not known or min(s.error for s in known) > max(request.tol, POORLY_SEARCHED):
-        known += [s for s in (_jumping(smooth, start, request),) if s.converged]
+        found = _jumping(smooth, start, request)
+        known += [s for s in (found,) if s.converged]
     return min(known, key=lambda s: s.error, default=found)
 
 

@@ -329,7 +329,8 @@ def _bounds(state: _State) -> tuple[float, Array]:
 
 def _not_converged(last: Evaluation) -> str:
     if away := runaways(last.order):
-        return f"not converged: {', '.join(away)} ran away, no solution of finite size was found from this start"
+        told = "no solution of finite size was found from this start; init may name another"
+        return f"not converged: {', '.join(away)} ran away, {told}"
     return f"not converged: the undamped residual {last.residual:.2g} stays above its tolerance"
 
 

@@ -235,3 +235,11 @@ def test_stated_errors_cover_where_folds_are_felt(index, log2=15):
     assert found.converged
     reference = brute_force(module, point, found, log2)
     assert abs(found.test_risk - reference.risk) <= found.error + reference.error
+
+
+@pytest.mark.full
+def test_what_no_route_solves_is_told_by_the_last_tried():
+    """An even activation whose best k with infinite data is 0: the search of folds ends at a point without mass."""
+    found = module_of("1/(1 + x**2)", "spiked", 2).solve(10.7, 2.29, 0.98, 2.0, 1.28, tol=1e-3)
+    assert not found.converged and found.residual > 1e-2
+    assert found.warnings[0].startswith("not converged: V_k ran away")
