@@ -32,12 +32,13 @@ RISK_LOG2, RISK_SETS, RISK_COVERAGE = 14, 32, 0.9995
 def empirical_radii(given: Any) -> Array:
     """The radii in order."""
     try:
-        radii = np.sort(np.asarray(given, dtype=float).ravel())
+        radii = np.asarray(given, dtype=float).ravel()
     except (TypeError, ValueError):
         raise ArgumentError("radii", type(given).__name__, RADII) from None
-    if not radii.size or not np.isfinite(radii).all() or not radii[0] > 0.0:
-        raise ArgumentError("radii", "none" if given is None or not radii.size else float(radii[0]), RADII)
-    return radii
+    wrong = radii[~(np.isfinite(radii) & (radii > 0.0))]
+    if not radii.size or wrong.size:
+        raise ArgumentError("radii", "none" if given is None or not radii.size else float(wrong[0]), RADII)
+    return np.sort(radii)
 
 
 def drawn_radii(setting: Setting, normals: Array) -> Array:

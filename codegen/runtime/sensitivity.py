@@ -276,8 +276,9 @@ def sensitivities(state: _State, request: _Request, wanted: Sequence[str] = ALL_
 
 
 def no_slopes(state: _State, request: _Request, wanted: Sequence[str] = ALL_PARAMETERS) -> Sensitivities | None:
-    """Of labels that are no fields, and of regression, there are none."""
-    raise OutOfReach("derivatives: they are there for attention on labels that are Gaussian given the teacher's value")
+    """Of labels that are no fields, of tokens with radii, and of regression, there are none."""
+    told = "attention on Gaussian tokens, whose labels are Gaussian given the teacher's value"
+    raise OutOfReach(f"derivatives: they are there for {told}")
 
 
 slopes_of: Callable[[_State, _Request, Sequence[str]], Sensitivities | None] = sensitivities

@@ -140,12 +140,11 @@ def solve(
     """Solve the saddle-point equations; `tol` is the absolute error asked for on test_risk.
 
     With tol=None it is what a few seconds give, three digits at least where these can be had at all, and `quick` takes
-    no more work than that for a `tol`. `derivatives` asks
-    for those of every quantity in every parameter, or in those named. `init` may also be a mapping: the order
-    parameters of a solution nearby, to start from. `branches` looks for another branch, of lower energy, and
-    `stability` into whether replica symmetry holds, which is said where it is not done. A module of structured tokens
-    takes a `spectrum`: rows of eigenvalues s_i, with one or two columns of teachers' weights t_i; one of tokens with
-    radii takes the `radii` of a pool of tokens.
+    no more work than that for a `tol`. `derivatives` asks for those of every quantity in every parameter, or in those
+    named. `init` may also be a mapping: the order parameters of a solution nearby, to start from. `branches` looks for
+    another branch, of lower energy, and `stability` into whether replica symmetry holds, which is said where it is not
+    done. A module of structured tokens takes a `spectrum`: rows of eigenvalues s_i, with one or two columns of
+    teachers' weights t_i; one of tokens with radii takes the `radii` of a pool of tokens.
     """
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
     if tol is not None:
@@ -160,7 +159,7 @@ def solve(
     request = _Request(
         settings, problem, AIMED_AT if tol is None else float(tol), _budget(limited), not isinstance(init, str)
     )
-    worst = GOOD_ENOUGH if limited else request.tol
+    worst = max(GOOD_ENOUGH, tol or 0.0) if limited else request.tol
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
         state = ROUTES.state(_begin(init, request), request)
         notes = _lower_branch(state, init, request._replace(budget=_budget(limited))) if branches else []

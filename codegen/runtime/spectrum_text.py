@@ -29,11 +29,9 @@ def named_columns(spectrum: Any, teacher: str | None) -> tuple[Array, str, str]:
     return table, text, "given with the spectrum"
 
 
-def named_radii(radii: Any) -> Array:
-    """The radii of a file, or of an array."""
-    if not isinstance(radii, str | Path):
-        return np.asarray(radii, dtype=float)
-    return _numbers_in("radii", str(radii), RADII_FILE)
+def named_radii(radii: Any) -> Any:
+    """The radii of a file; anything else as it is."""
+    return _numbers_in("radii", str(radii), RADII_FILE) if isinstance(radii, str | Path) else radii
 
 
 def _table(spectrum: Any) -> tuple[Array, str]:

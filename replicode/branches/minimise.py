@@ -74,7 +74,9 @@ def minimise(
         whole = _newton(now.gradient, curvature, held)
         step = np.clip(now.place + _within(whole, radius), low, high) - now.place
         left = np.clip(now.place + whole, low, high) - now.place
-        done = not fresh and bool(np.abs(left).max() < resolution or -0.5 * float(now.gradient @ left) < gain)
+        # What a step that the bounds cut promises says nothing of how far down they are.
+        little = np.allclose(left, whole) and 0.0 <= -0.5 * float(now.gradient @ left) < gain
+        done = not fresh and bool(np.abs(left).max() < resolution or little)
         if done or len(trials) >= most or np.abs(step).max() < SHORTEST_STEP:
             return Minimised(now, curvature, tuple(trials), held, whole, done or bool(held.all()))
         there = trial(now.place + step)

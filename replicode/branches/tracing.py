@@ -181,7 +181,7 @@ class Tracer:
     def _content(self) -> tuple[object, ...]:
         posed = self.posed
         named = activation_content(posed.act), task_content(posed.task), repr(posed.law), *model_content(posed.model)
-        named = (*named, *(() if posed.spectrum is None else (posed.spectrum.digest,)))
+        named = (*named, *(data.digest for data in (posed.spectrum, posed.radii) if data is not None))
         fixed = sorted((n, v) for n, v in posed.values.items() if n != self.axis.name)
         return (*named, fixed, self.axis.name, self.tol, self.optimal)
 

@@ -46,10 +46,13 @@ def command(activations: tuple[str, ...], compare: bool, start: str, output: str
         from replicode.figures.drawing import checked_picture
 
         target = checked_picture(output)
+    from replicode.inputs.learned import learned
     from replicode.inputs.spectrum import structured, token_spectrum
     from replicode.verbs.dynamics import dynamics
 
-    arguments["model"] = structured(None, token_spectrum(arguments.pop("spectrum"), arguments.pop("teacher")))
+    data = token_spectrum(arguments.pop("spectrum"), arguments.pop("teacher"))
+    if data is not None:
+        arguments["model"] = structured(learned(None, arguments.pop("loss"), arguments.pop("labels")), data)
     begin = _overlaps(start)
     found = dynamics(
         activation, start=begin, compare=[a for a in others if a != activation], **options.given(arguments)

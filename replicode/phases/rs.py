@@ -33,7 +33,8 @@ class ReplicaSymmetric:
         self.level, self.residual, self.folded = LEVELS[0], float("inf"), 0.0
         fixed = sorted((n, v) for n, v in posed.values.items() if n not in plane.names)
         named = activation_content(posed.act), task_content(posed.task), repr(posed.law), *model_content(posed.model)
-        self.content = (VERSION, *named, fixed, None if posed.spectrum is None else posed.spectrum.digest)
+        data = [d.digest for d in (posed.spectrum, posed.radii) if d is not None]
+        self.content = (VERSION, *named, fixed, data)
 
     def at(self, place: Sequence[float] | Array) -> Problem:
         """The problem at a place."""

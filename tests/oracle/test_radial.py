@@ -169,3 +169,9 @@ def test_a_generated_file_stands_alone(tmp_path):
     found = rc.solve("softmax", task="max", tokens=2, alpha=4, nu=2, noise=0.3, radii=RADII)
     assert json.loads(done.stdout)["test_risk"] == found.test_risk and found.bayes_risk is None
     assert found.asked["radii_count"] == 2 and len(found.asked["radii_hash"]) == 64
+
+
+@pytest.mark.parametrize("radii, named", [([1.0, np.nan, 2.0], "nan"), ([2.0, -1.0], "-1.0"), (["a"], "list")])
+def test_bad_radii_are_named(radii, named):
+    with pytest.raises(InputError, match=f"radii: got .?{named}"):
+        rc.solve("softmax", task="max", tokens=2, alpha=4, nu=2, radii=radii)

@@ -31,6 +31,20 @@ def test_noise_ends_the_search(noise):
     assert np.abs(found.best.place - CENTRE).max() < max(30.0 * noise, 1e-4)
 
 
+@pytest.mark.parametrize("gain", [0.0, 1e-3])
+def test_a_step_that_the_bounds_cut_does_not_end_it(gain):
+    """A narrow bowl whose bottom is beyond a bound: the step that is cut goes uphill, far from the minimum."""
+    bent, centre, most = np.array([[0.32, -0.13], [-0.13, 0.08]]), np.array([8.0, 11.0]), np.log(1e4)
+
+    def trial(place):
+        away = place - centre
+        return Trial(place, float(0.5 * away @ bent @ away), bent @ away, 1e-12, np.zeros(2))
+
+    found = minimise(trial, np.zeros(2), np.full(2, -most), np.full(2, most), 1e-5, 40, gain)
+    at_bound = centre[0] - bent[0, 1] / bent[0, 0] * (most - centre[1])
+    assert found.converged and found.best.place == pytest.approx([at_bound, most], abs=0.1 if gain else 1e-4)
+
+
 def test_noise_that_is_not_stated_does_not():
     """Gradients said to be exact are believed."""
     _, seen = search(3e-4, stated=0.0)

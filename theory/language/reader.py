@@ -45,7 +45,7 @@ ROOTS = 12600
 
 _TAKEN = (
     "e E I S N O Q U inf nan oo m_k q_k V_k m_v q_v V_v mh_k qh_k Vh_k mh_v qh_v Vh_v "
-    "alpha noise lambda_k lambda_v init tol digits derivatives branches stability quick spectrum w y z"
+    "alpha noise lambda_k lambda_v init start tol digits derivatives branches stability quick spectrum radii w y z"
 )
 RESERVED = frozenset(_TAKEN.split())
 # The sums over tokens, their derivatives (calculus/tokens.py) and the fields have names of these shapes.
