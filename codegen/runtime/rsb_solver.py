@@ -58,6 +58,7 @@ NEARLY, NEWTONS = 0.02, 5
 MERGED, MERGING = 1e-5, 60
 STATES_STABLE, STATES_JUMP = 1.0, 0.05
 MOST_LOST = 1e-4
+LEAST_COMPARED = 0.1  # of q1_k, the part that tells states apart at the points that were solved in a second way
 STABILITY = ("within", "between", "jumps")
 REPORTED_STEP = (*STEP_NAMES, "y", "test_risk", "train_loss", "energy", "free_energy", "complexity")
 
@@ -417,6 +418,11 @@ def _doubts(
         told.append(f"one step: a share {now.averages.lost:.1e} of the weight is outside of the grid")
     if tol is not None and not error <= tol:
         told.append(f"one step: the error {error:.1e} is above the {tol:.1e} asked for")
+    q0, q1 = (float(now.order[STEP_NAMES.index(name)]) for name in ("q0_k", "q1_k"))
+    if 0.0 < q1 - q0 < LEAST_COMPARED * q1:
+        told.append(
+            "one step: states are next to one another, where y and its errors were not compared with a second way"
+        )
     if converged and not stable:
         parts = ", ".join(f"{name} {value:.3g}" for name, value in stability.items())
         told.append(f"one step: not the last word, a further step would change it ({parts})")
