@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from replicode.commands import options
 from replicode.commands.verb import Verb, show
@@ -44,6 +45,8 @@ def _on_embeddings(activation: str, embeddings: str, arguments: dict[str, Any]) 
     """Three columns: theory, Gaussian surrogate, real tokens."""
     from replicode.verbs.embeddings import validate_embeddings
 
+    if click.get_current_context().get_parameter_source("dim") is not ParameterSource.DEFAULT:
+        raise InputError("dim", arguments["dim"], "nothing: with --embeddings it is that of the file")
     if arguments["spectrum"] is not None:
         raise InputError("spectrum", arguments["spectrum"], "nothing: with --embeddings it is that of the tokens")
     for name, usual in (("loss", "quadratic"), ("labels", "gaussian")):

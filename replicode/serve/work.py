@@ -66,7 +66,8 @@ def explore(arguments: Mapping[str, Any], tell: Tell) -> None:
     from replicode.reports.kept import kept_check, kept_facts
 
     made, task, tokens = _settled(arguments), arguments["task"], arguments["tokens"]
-    tell("names", {"names": [m.name for m in made], "chosen": {m.name: dict(m.chosen) for m in made}})
+    chosen = {m.name: dict(m.chosen) for m in made}
+    tell("names", {"names": [m.name for m in made], "chosen": chosen, "bayes": arguments["bayes"]})
     facts = {m.name: kept_facts(m.as_argument, task, tokens) for m in made}
     tell("properties", {"html": page.facts_table(facts)})
     shared, own = equations_by_title(made, task, tokens, arguments["bayes"])

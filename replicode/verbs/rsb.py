@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,9 +69,14 @@ def step(posed: Problem, start: Mapping[str, float], quick: bool) -> dict[str, A
 
 def of_step(posed: Problem, name: str, start: Mapping[str, float], **options: Any) -> Any:
     """What a function of the module of one step returns, from the order parameters of replica symmetry."""
-    module, _ = step_module(posed.act, posed.task, posed.law, posed.own, posed.model, posed.backend)
+    module = module_of_step(posed)
     begin = {name: float(value) for name, value in start.items()}
     return call(module, name, **posed.values, start=begin, **options)
+
+
+def module_of_step(posed: Problem) -> ModuleType:
+    """The generated module of one step for this problem; refuses what the step is not derived for."""
+    return step_module(posed.act, posed.task, posed.law, posed.own, posed.model, posed.backend)[0]
 
 
 def _coordinates(posed: Problem) -> float:

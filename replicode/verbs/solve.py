@@ -19,7 +19,7 @@ from replicode.results import Solution
 from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import InputError, Refusal
 from replicode.theory.lengths import Tokens, lengths
-from replicode.verbs.rsb import beside_step
+from replicode.verbs.rsb import beside_step, module_of_step
 
 BAYES_DIGITS = 6
 BAYES_WORST = 1e-3
@@ -85,6 +85,8 @@ def solve(
     numbers = {"alpha": alpha, "nu": signal(act, nu), "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
     how = ModelTexts(loss, labels, spectrum, teacher, radii)
     posed = problem(act, task, tokens, numbers, parameters, more, model, how, backend)
+    if rsb:
+        module_of_step(posed)  # what it is not derived for is refused before any work
     if wanted is not None and wanted > DOUBLE_DIGITS:
         from replicode.verbs.precise import precise_solution
 

@@ -98,6 +98,7 @@ def test_bad_input_on_the_command_line(file, tmp_path):
         ("--embeddings", file(made()), "--normalise", "columns"),
         ("--embeddings", file(made()), "--radial", "wide"),
         ("--embeddings", file(made()), "--spectrum", "power:1:12"),
+        ("--embeddings", file(made()), "--dim", "12"),
         ("--embeddings", file(made()), "--tokens", "1:0.5,2:0.5"),
         ("--embeddings", file(made()), "--loss", "absolute"),
         ("--embeddings", file(made()), "--labels", "sign"),

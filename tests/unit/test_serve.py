@@ -30,6 +30,7 @@ def test_a_job_tells_properties_and_equations_first_then_curves(server):
     assert names[:3] == ["names", "properties", "equations"]
     assert names[-1] == "done" and names.count("chart") > 4 and "suite" not in names
     told = dict(events)
+    assert told["names"]["bayes"] is CHEAP.get("bayes", True)
     assert "<math" in told["equations"]["html"] and "equivariant" in told["properties"]["html"]
     values = {row["at"] for row in told["chart"]["spec"]["data"]["values"]}
     assert {4.0, 6.0} <= values

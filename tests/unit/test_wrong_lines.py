@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 import replicode as rc
 from replicode.cli import main
-from replicode.theory.errors import InputError
+from replicode.theory.errors import InputError, Refusal
 from replicode.theory.language.losses import model_of
 
 POINT = "--tokens 2 --alpha 4 --nu 2"
@@ -117,3 +117,9 @@ def test_an_expression_that_looks_like_an_option():
     found = CliRunner().invoke(main, ["derive", "-x"])
     assert found.exit_code == 2 and "is written in brackets, as in '(-x)'" in found.stderr
     assert "brackets" not in CliRunner().invoke(main, ["derive", "x", "--stepz"]).stderr
+
+
+def test_one_step_of_another_loss_is_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr("replicode.inputs.problem.Problem.solve", never)
+    with pytest.raises(Refusal, match="lets the value channel be eliminated"):
+        rc.solve("softmax", tokens=2, alpha=4, nu=2, loss="huber:1", rsb=1)

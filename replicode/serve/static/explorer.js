@@ -111,8 +111,8 @@
     status("Not computed: see the message.");
   }
 
-  function legend(names) {
-    const known = [...names, "Bayes-optimal"];
+  function legend(names, bayes) {
+    const known = bayes ? [...names, "Bayes-optimal"] : names;
     of("switches").replaceChildren(
       ...known.map((name, i) => {
         const box = element("input", { type: "checkbox", checked: true });
@@ -128,8 +128,8 @@
   };
 
   const HEARD = {
-    names: ({ names, chosen }) => {
-      legend(names);
+    names: ({ names, chosen, bayes }) => {
+      legend(names, bayes);
       const told = Object.entries(chosen).flatMap(([act, own]) =>
         Object.entries(own).map(([name, value]) => `${name} = ${value.toPrecision(4)} for ${act}`),
       );
