@@ -11,24 +11,33 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import symtable
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 
 SEAM = "kernel"  # parts whose names end so declare what is derived
 CHOICES = "choices"
 MAIN = "__main__"
+DOCSTRING = re.compile(r'""".*?"""', re.DOTALL)
+BEGINS = re.compile(r"^(?=[^\W\d]|@)", re.MULTILINE)
+NAMED = re.compile(r"(?:def|class) (\w+)")
+COMMENTS_AFTER = re.compile(r"(?:\n|^#.*)*\Z", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A top-level statement: the names it defines, its source, and the names of the module that it uses."""
+    """A top-level statement: the names it defines, and its source."""
 
     names: tuple[str, ...]
     text: str
-    uses: frozenset[str]
+
+    @cached_property
+    def uses(self) -> frozenset[str]:
+        """The names of the module that it uses."""
+        return frozenset(_used(symtable.symtable(self.text, "<part>", "exec")))
 
     @property
     def assigns(self) -> bool:
@@ -56,11 +65,8 @@ class Linked:
 
 def defined(text: str) -> Definition:
     """A definition by its source."""
-    return _definition(ast.parse(text).body[0], text)
-
-
-def _definition(node: ast.stmt, text: str) -> Definition:
-    return Definition(_targets(node), text, frozenset(_used(symtable.symtable(text, "<part>", "exec"))))
+    named = NAMED.match(text)
+    return Definition((named[1],) if named else _targets(ast.parse(text).body[0]), text)
 
 
 def _used(table: symtable.SymbolTable) -> set[str]:
@@ -82,23 +88,35 @@ def _text(name: str) -> str:
 @cache
 def part(name: str) -> Part:
     """A file of the run-time, taken apart."""
-    text = _text(name)
-    tree = ast.parse(text)
-    lines = text.split("\n")
+    docstring, *statements = top_level(_text(name))
     imports: dict[str, str] = {}
     definitions = []
-    for node in tree.body[1:]:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            imports |= _imported(node)
+    for text in statements:
+        if text.startswith(("import ", "from ")):
+            imports |= _imported(ast.parse(text).body[0])
         else:
-            decorators = [d.lineno for d in getattr(node, "decorator_list", [])]
-            source = "\n".join(lines[min([node.lineno, *decorators]) - 1 : node.end_lineno])
-            definitions.append(_definition(node, source))
-    subject = (ast.get_docstring(tree) or name).split("\n\n")[0]
+            definitions.append(defined(text))
+    subject = (ast.get_docstring(ast.parse(docstring)) or name).split("\n\n")[0]
     return Part(name, subject, imports, tuple(definitions))
 
 
-def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
+def top_level(text: str) -> Iterator[str]:
+    """The docstring of a formatted file and its statements, each with its decorators and without comments between.
+
+    They are told apart by the lines that begin in the first column: parsing all parts takes longer than linking them.
+    """
+    header = DOCSTRING.match(text)
+    assert header is not None
+    yield header[0]
+    decorators = ""
+    for lines in BEGINS.split(text[header.end() :])[1:]:
+        decorators += lines
+        if not lines.startswith("@"):
+            yield COMMENTS_AFTER.sub("", decorators).rstrip("\n")
+            decorators = ""
+
+
+def _imported(node: ast.stmt) -> dict[str, str]:
     """The names that an import from outside the project binds, each with a line of its own."""
     if isinstance(node, ast.Import):
         return {a.asname or a.name: ast.unparse(ast.Import([a])) for a in node.names}

@@ -31,7 +31,7 @@ from replicode.theory.derive.channel import GAIN, N, U
 from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.nodes import W
-from replicode.theory.properties.symbolic import at_tokens, in_exponentials, proved_zero
+from replicode.theory.properties.symbolic import at_tokens, in_exponentials, vanishes
 
 PAIR = 2
 VALUE_GAP, SIGMA_GAP, RATE, MOVE, SLOPE = sp.symbols("value_gap sigma_gap rate move slope", real=True)
@@ -61,9 +61,9 @@ def logistic_rate(act: Activation) -> LogisticRate | None:
     sigmas = [in_exponentials(at_tokens(act.expr, token, (sp.S.Zero, score), renamed)) for token in range(PAIR)]
     rate, product = sp.diff(sigmas[1], score), sp.Mul(*sigmas)
     constant, at_zero = rate.subs(score, 0), product.subs(score, 0)
-    if proved_zero(rate - constant):
+    if vanishes(rate - constant):
         return LogisticRate(constant, sp.S.Zero)
-    if at_zero != 0 and proved_zero(rate - constant / at_zero * product):
+    if at_zero != 0 and vanishes(rate - constant / at_zero * product):
         return LogisticRate(sp.S.Zero, constant / at_zero)
     return None
 

@@ -106,6 +106,22 @@ def test_the_twelve_equations(ridge):
     assert not found.jacobian.has(envelope_of(DEFAULT_MODEL).func)
 
 
+@pytest.mark.parametrize(("block", "law"), [(K, "hidden_law"), (V, "hidden_law"), (K, "idle_law"), (V, "idle_law")])
+def test_paths_are_those_at_fixed_noise(block, law):
+    """A field given the label is mean + deviation times noise; its derivatives at fixed noise, once and twice."""
+    law, field = getattr(derive("softmax", "spiked", 2), law), HIDDEN.w[block.name]
+    field = field if field in law.fields else IDLE.w[block.name]
+    given = law.given(Y) if Y in law.fields else law
+    i, noise = given.fields.index(field), sp.Symbol("noise_of_the_path")
+    path = given.mean[i] + sp.sqrt(given.covariance[i, i]) * noise
+    for parameters in ((block.m,), (block.q,), (block.m, block.m), (block.m, block.q), (block.q, block.q)):
+        free = sorted((path.free_symbols | {field}) - {noise}, key=str)
+        values = {s: sp.Rational(3 + i, 7) + (2 if s == block.q else 0) for i, s in enumerate(free)}
+        at = values | {field: path.xreplace(values)}
+        expected = sp.diff(path, *parameters).xreplace(values)
+        assert abs(sp.N((moved(law, field, *parameters).xreplace(at) - expected).subs(noise, 0.37))) < 1e-12
+
+
 def test_where_it_is_not_derived():
     """A weight that moves with the order parameters, or a kink: no paths, but the twelve equations all the same."""
     for activation, task in (("softmax", "max"), ("relu", "spiked")):

@@ -15,7 +15,7 @@ import pytest
 from replicode.codegen.compiler import generate
 from replicode.codegen.emit.numpy import numpy_module
 from replicode.codegen.ir import Level, ModuleIR, Provenance
-from replicode.codegen.link import MAIN, chosen, defined, linked, part
+from replicode.codegen.link import MAIN, chosen, defined, linked, part, top_level
 from replicode.codegen.lower.bayes import LEVEL as BAYES
 from replicode.codegen.lower.dynamics import LEVEL as DYNAMICS
 from replicode.codegen.lower.module import LEVEL as TRAINED
@@ -248,6 +248,17 @@ def test_a_level_may_have_neither_choices_nor_a_script():
     level = Level(("kernel", "inputs"), public, public, "Legend. Nothing.", "Nothing is derived.")
     ir = ModuleIR(level, Provenance("Toy", {}, "none", {}, {}), (), {}, (), (), (), {})
     assert {"check_number", "ArgumentError"} <= {name for names, _ in _top_level(numpy_module(ir)) for name in names}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "codegen" / "runtime").glob("*.py")), ids=lambda p: p.stem)
+def test_statements_are_told_apart_as_python_does(path):
+    text = path.read_text(encoding="utf-8")
+    lines, tree = text.splitlines(), ast.parse(text)
+    starts = [min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))]) for node in tree.body]
+    found = ["\n".join(lines[start - 1 : node.end_lineno]) for start, node in zip(starts, tree.body, strict=True)]
+    assert list(top_level(text)) == found
+    names = [[n.name] for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    assert [[*defined(f).names] for f in found if f.startswith(("def ", "class ", "@"))] == names
 
 
 def test_a_seam_takes_another_value():

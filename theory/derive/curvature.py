@@ -25,7 +25,6 @@ from replicode.theory.errors import Refusal
 from replicode.theory.gaussian.laws import FieldLaw
 from replicode.theory.model import Block, Model, TokenFields, Y
 
-_NOISE = sp.Symbol("xi", real=True)
 Pair = tuple[sp.Symbol, sp.Symbol]
 
 
@@ -131,16 +130,28 @@ def transport(block: Block, fields: TokenFields) -> sp.Expr:
 
 @cache
 def moved(law: FieldLaw, field: sp.Symbol, *parameters: sp.Symbol) -> sp.Expr:
-    """The derivative of a field along its path, mean + deviation times fixed noise given the label, in the fields."""
-    given = _without_label(law)
+    """The derivative of a field along its path in the fields themselves.
+
+    Given the label the path is mean + deviation times fixed noise, so that the noise is
+    (field - mean) over the deviation.
+    """
     if Y in law.fields and _symbols(law.marginal(Y)) & set(parameters):
         raise Refusal("the law of the label depends on the order parameters: the paths of the fields do not hold")
+    *before, theta = parameters
+    if before:
+        rate = moved(law, field, *before)
+        change = sp.diff(rate, theta) + sp.diff(rate, field) * moved(law, field, theta)
+    else:
+        mean, variance = _path(law, field)
+        change = sp.diff(mean, theta) + (field - mean) * sp.diff(variance, theta) / (2 * variance)
+    return sp.factor(sp.expand(change))
+
+
+def _path(law: FieldLaw, field: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
+    """Mean and variance of a field given the label."""
+    given = _without_label(law)
     i = given.fields.index(field)
-    mean, deviation = given.mean[i], sp.sqrt(given.covariance[i, i])
-    rate = sp.diff(mean + deviation * _NOISE, *parameters)
-    if rate == 0:
-        return sp.S.Zero
-    return sp.factor(sp.expand(rate.subs(_NOISE, (field - mean) / deviation)))
+    return given.mean[i], given.covariance[i, i]
 
 
 @cache
