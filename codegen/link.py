@@ -120,6 +120,7 @@ def _imported(node: ast.stmt) -> dict[str, str]:
     """The names that an import from outside the project binds, each with a line of its own."""
     if isinstance(node, ast.Import):
         return {a.asname or a.name: ast.unparse(ast.Import([a])) for a in node.names}
+    assert isinstance(node, ast.ImportFrom)
     if node.module == "__future__" or (node.module or "").startswith("replicode."):
         return {}
     return {a.asname or a.name: ast.unparse(ast.ImportFrom(node.module, [a], 0)) for a in node.names}
