@@ -374,8 +374,8 @@ THEORY = [
     Mutant(
         "the path of a field against its noise",
         "theory/derive/curvature.py",
-        "sp.diff(mean + deviation * _NOISE, *parameters)",
-        "sp.diff(mean - deviation * _NOISE, *parameters)",
+        "sp.diff(mean, theta) + (field - mean) * sp.diff(variance, theta)",
+        "sp.diff(mean, theta) - (field - mean) * sp.diff(variance, theta)",
         curvature,
     ),
     Mutant(
