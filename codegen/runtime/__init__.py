@@ -19,7 +19,7 @@ system's choice. Where to look:
   `bayes_coupled`, `bayes_keys`, `bayes_location`, `bayes_sampled` (coupled scores), `bayes_label`, `bayes_evolution`,
   `bayes_solver`.
 - one step of breaking: `rsb_kernel`, `rsb_table`, `rsb_grid`, `rsb_channel`, `rsb_nested`, `rsb_averages`,
-  `rsb_evolution`, `rsb_states`, `rsb_solver`.
+  `rsb_evolution`, `rsb_balance`, `rsb_states`, `rsb_solver`.
 - training: `dynamics_kernel`, `dynamics_nodes`, `dynamics_averages`, `dynamics_factors`, `dynamics_located`,
   `dynamics_gains`, `dynamics_flow`, `dynamics_points`, `dynamics_solver`.
 """

@@ -36,10 +36,9 @@ STEP_DAMPING = 0.7
 ROUGHLY, MOST_STEPS = 3e-3, 80
 DIFFERENCE = 1e-2
 LARGEST_MOVE, LARGEST_FALL, LARGEST_CHORD = 0.5, 3.0, 0.2
-COUNTED = 10.0  # the complexity beside the residuals of the unknowns
 CHORDS = 12
 PARTS = (1.0, 0.4, 0.15)
-SLOW_FALL, ENOUGH = 0.6, 3e-4
+SLOW_FALL, MOST_SLOW, ENOUGH = 0.6, 3, 3e-5
 SPLITS = tuple(tuple(STEP_NAMES.index(f"{n}_{b}") for n in ("m", "q0", "q1", "V")) for b in ("k", "v"))
 
 
@@ -192,59 +191,67 @@ def settled(step: Step, order: Array, y: float, tol: float = ROUGHLY) -> Evaluat
     return driven(at(order), ended, following, MOST_STEPS).last
 
 
+class _Walk(NamedTuple):
+    """Where Newton's method is, its residual, how many steps were slow, and whether the residual is small enough."""
+
+    now: Evaluated
+    size: float
+    slow: int = 0
+    enough: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more is to be gained."""
+        return self.enough or self.slow > MOST_SLOW
+
+
 class Corrected:
-    """Newton's method with a Jacobian that is kept, and corrected where it leads nowhere.
+    """Newton's method at a given y with a Jacobian that is kept, and corrected where it leads nowhere."""
 
-    With `equilibrium` y is an unknown and the complexity vanishes.
-    """
-
-    def __init__(self, step: Step, now: Evaluated, equilibrium: bool) -> None:
-        self.equilibrium = equilibrium
-        self.y = now.y
-        self.scale = np.r_[shares(now.order), COUNTED] if equilibrium else shares(now.order)
-        self.jacobian = forward_slopes(
-            lambda point: self.residual(self.evaluate(step, point, now.y)),
-            self.unknowns(now),
-            self.residual(now),
-            DIFFERENCE,
+    def __init__(self, step: Step, now: Evaluated) -> None:
+        self.scale = shares(now.order)
+        slopes = forward_slopes(
+            lambda free: self._told(step.at(from_free(free), now.y)), to_free(now.order), self._told(now), DIFFERENCE
         )
-
-    def unknowns(self, now: Evaluated) -> Array:
-        """All unknowns."""
-        free = to_free(now.order)
-        return np.r_[free, np.log(now.y)] if self.equilibrium else free
+        self.jacobian, self.of_complexity = slopes[:-1], slopes[-1]
 
     def residual(self, now: Evaluated) -> Array:
-        """What is to vanish, in its effect on the order parameters; the complexity itself does so at y = 0 too."""
-        moved = residual_of(now)
-        return self.scale * (np.r_[moved, self.y**2 * now.slope] if self.equilibrium else moved)
+        """What is to vanish, in its effect on the order parameters."""
+        return np.asarray(self.scale * residual_of(now))
 
-    def evaluate(self, step: Step, point: Array, y: float) -> Evaluated:
-        """Everything at these unknowns."""
-        if self.equilibrium:
-            return step.at(from_free(point[:-1]), float(np.exp(point[-1])))
-        return step.at(from_free(point), y)
+    def missed(self, now: Evaluated) -> Array:
+        """How far the unknowns are from where the residual vanishes, to first order."""
+        return np.asarray(-np.linalg.lstsq(self.jacobian, self.residual(now), rcond=1e-10)[0])
+
+    def complexity(self, now: Evaluated) -> float:
+        """That of the states next to these, to first order: unlike the free energy it is not stationary there."""
+        return now.complexity + float(self.of_complexity @ self.missed(now))
+
+    def _told(self, now: Evaluated) -> Array:
+        return np.append(self.residual(now), now.complexity)
 
     def solve(self, step: Step, now: Evaluated, tol: float) -> tuple[Evaluated, float]:
         """Steps until the residual is below `tol` or falls no more; and the last residual."""
-        start = (now, float(np.abs(self.residual(now)).max()), False)
-        rest = driven(start, lambda s: s[2] or not s[1] > tol or None, lambda s: self._step(step, *s[:2]), CHORDS + 1)
-        return rest.last[:2]
+        start = _Walk(now, float(np.abs(self.residual(now)).max()))
+        rest = driven(start, lambda w: w.ended or not w.size > tol or None, lambda w: self._step(step, w), CHORDS + 1)
+        return rest.last.now, rest.last.size
 
-    def _step(self, step: Step, now: Evaluated, size: float) -> tuple[Evaluated, float, bool]:
-        """The better of here and after a step, its residual, and whether it falls no more and is small enough."""
-        move = -np.linalg.lstsq(self.jacobian, self.residual(now), rcond=1e-10)[0]
+    def _step(self, step: Step, walk: _Walk) -> _Walk:
+        """The better of here and after a step."""
+        now, size = walk.now, walk.size
+        move = self.missed(now)
         move *= min(1.0, LARGEST_CHORD / max(float(np.abs(move).max()), 1e-300))
         there, found = self._shortened(step, now, move, size)
         slow = not found <= SLOW_FALL * size
         if slow:
             self._learn(now, there)
         enough = slow and min(found, size) < ENOUGH
-        return (there, found, enough) if found < size else (now, size, enough)
+        after = walk._replace(slow=walk.slow + slow, enough=enough)
+        return after._replace(now=there, size=found) if found < size else after
 
     def _learn(self, now: Evaluated, there: Evaluated) -> None:
         """Correct the Jacobian along a move by what the move did (Broyden)."""
-        moved = self.unknowns(there) - self.unknowns(now)
+        moved = to_free(there.order) - to_free(now.order)
         missed = self.residual(there) - self.residual(now) - self.jacobian @ moved
         if np.isfinite(missed).all() and moved @ moved > 0.0:
             self.jacobian = self.jacobian + np.outer(missed, moved) / (moved @ moved)
@@ -252,7 +259,7 @@ class Corrected:
     def _shortened(self, step: Step, now: Evaluated, move: Array, size: float) -> tuple[Evaluated, float]:
         """After the move, or a part of it that makes the residual fall."""
         for part in PARTS:
-            there = self.evaluate(step, self.unknowns(now) + part * move, now.y)
+            there = step.at(from_free(to_free(now.order) + part * move), now.y)
             found = float(np.abs(self.residual(there)).max())
             if found < size:
                 break

@@ -18,7 +18,9 @@ from scipy import special
 
 from replicode.codegen.runtime.kernel import Array
 
-RESOLVED = 0.4  # standard deviations of the noise, in grid steps, from which on its density is sampled
+RESOLVED = (
+    2.0 / 3.0
+)  # standard deviations of the noise, in steps, from which on its density is sampled, to 2 exp(-2 (pi RESOLVED)^2)
 WIDE, SAMPLES = 4.0, 24  # the variance, in squared steps, from which on sampling changes nothing
 COARSEST = 2.0  # steps per standard deviation of the whole, where the noise needs fewer
 OUTER_STEP = 1.2  # the outer sum's step, in standard deviations of what it resolves

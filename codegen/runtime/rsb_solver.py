@@ -22,10 +22,10 @@ from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.location import location_dimensions
 from replicode.codegen.runtime.population import _population_risk, informed_overlaps, settings_of
 from replicode.codegen.runtime.rsb_averages import Rule
+from replicode.codegen.runtime.rsb_balance import Balanced, followed_to_balance
 from replicode.codegen.runtime.rsb_channel import Tables
 from replicode.codegen.runtime.rsb_evolution import (
     SPLITS,
-    Corrected,
     Evaluated,
     Penalised,
     Step,
@@ -41,20 +41,18 @@ from replicode.codegen.runtime.rsb_nested import Nested
 
 LEVELS = Tables(Grid(4.8, 1.2, 48, 6e4)), Tables(Grid(5.3, 1.7, 88, 2e5)), Tables(Grid(5.6, 2.2, 140, 3e5), 4)
 QUICK_LEVELS = Tables(Grid(4.6, 1.0, 36, 2.5e4)), Tables(Grid(4.8, 1.2, 48, 5e4)), Tables(Grid(5.0, 1.4, 60, 5e4), 4)
-FINER_LEVELS = Tables(Grid(4.8, 1.2, 140, 3e5)), Tables(Grid(5.3, 1.7, 190, 5.5e5)), Tables(Grid(5.6, 2.2, 240, 6e5), 4)
+FINER_LEVELS = Tables(Grid(4.8, 2.2, 800, 4.5e5)), Tables(Grid(5.0, 2.2, 800, 5e5)), Tables(Grid(5.3, 2.2, 800, 6e5), 4)
 NESTED_LEVELS = Nested(400, 2, 2, 1), Nested(1000, 2, 2, 4), Nested(2500, 2, 3, 4)
 QUICK_NESTED_LEVELS = Nested(200, 2, 2, 1), Nested(500, 2, 2, 3), Nested(1000, 2, 2, 4)
 FALL, LAST_GAIN = 3.0, 3.0  # two levels may agree by chance: a step gains no more than these factors
 UNRESOLVED_SAFETY = 8.0  # steps that are too long for the noise shrink by a fifth, and the error in proportion
 DRAWN_SAFETY = 4.0  # standard errors, of a few sets
-RESIDUAL_GAIN = 10.0  # a residual may move the solution by some times as much
+RESIDUAL_GAIN = 3.0  # a residual may move what is not an unknown by some times as much
 TABULATED, MOST_COORDINATES = 3, 5
 OPENED = 0.3  # share of q that a start has as q1 - q0
-SEARCHED = (1.0, 0.4)
-STEPS_IN_Y, GROWTH = 24, 1.35
-SMALL_COMPLEXITY = 3e-4
-SETTLED, BALANCED, CONVERGED = 3e-6, 1e-4, 1e-3
-NEARLY, NEWTONS = 0.02, 5
+SEARCHED = (1.0, 0.4)  # of the y that the energy suggests
+CONVERGED, STILL_ENOUGH = 1e-3, 0.03  # the residual; what log y may be off, which is part of the errors
+PARTED = 0.02  # the residual at which states are known well enough to be followed
 MERGED, MERGING = 1e-5, 60
 STATES_STABLE, STATES_JUMP = 1.0, 0.05
 MOST_LOST = 1e-4
@@ -136,27 +134,29 @@ def solve(
         check_number("tol", tol, "a finite number above 0, or None", tol > 0)
     with np.errstate(all="ignore"):
         begin = begun(start, init, task)
-        found, broken = _found(begin, task)
-        levels = _refined(found, broken, task)
-        if broken and task.levels is LEVELS and not _resolved(levels):
+        if task.levels is LEVELS and not _fine_enough(begin, task):
             task = task._replace(levels=FINER_LEVELS)
-            found, broken = _found(begin, task)
-            levels = _refined(found, broken, task)
-        together = _merged(task.step(1), begin, found.y) if broken and not _fine(levels) else None
-        return _solution(levels, together, broken, task, tol)
+        levels = _levels(begin, task)
+        if task.levels is LEVELS and levels.broken and not (levels.balanced and _fine(levels.step)):
+            task = task._replace(levels=FINER_LEVELS)
+            levels = _levels(begin, task)
+        unresolved = levels.broken and not _fine(levels.step)
+        together = _merged(task.step(1), begin, levels.found[-1].y) if unresolved else None
+        return _solution(levels, together, task, tol)
 
 
-def _resolved(levels: _Levels) -> bool:
-    """Whether the equations are solved on grids whose steps are short beside the noise of the states.
+def _fine_enough(begin: Array, task: _Task) -> bool:
+    """Whether the finest grids will be fine, if there are states."""
+    parted = _parted(task.step(0), begin)
+    return parted is None or _fine(task.step(-1).adapt(parted.order))
 
-    Longer steps overestimate how far the tilt carries, the more the steeper M is: equilibrium may then not be found.
+
+def _fine(step: Step) -> bool:
+    """Whether the steps of the grids are short beside the noise of the states.
+
+    Longer ones overestimate how far the tilt carries, the more the steeper M is: equilibrium may then not be found.
     """
-    return levels.residual < CONVERGED and _fine(levels)
-
-
-def _fine(levels: _Levels) -> bool:
-    """Whether the steps are short beside the noise of the states."""
-    return all(layout.resolved for layout in levels.step.layouts)
+    return all(layout.resolved for layout in step.layouts)
 
 
 def _task(
@@ -208,46 +208,35 @@ def _start(init: str, task: _Task) -> Array:
     return _opened(np.array([named[name] for name in ORDER_NAMES]))
 
 
-def _found(begin: Array, task: _Task) -> tuple[Evaluated, bool]:
-    """The equilibrium on the coarsest grid, and whether there is more than one state."""
+def _levels(begin: Array, task: _Task) -> _Levels:
+    """The equilibrium, or the one state that there is, at all levels."""
+    found = _found(begin, task)
+    if found is None:
+        step = task.step(0)
+        return _of_one_state(_merged(step, begin, _guessed_y(step, begin)), task)
+    return _refined(found, task)
+
+
+def _found(begin: Array, task: _Task) -> Balanced | None:
+    """The equilibrium on the coarsest grid; nothing where there is one state only."""
     step = task.step(0)
-    scale = 1.0 / max(abs(step.adapt(begin).at(begin, 1.0).free_energy), 1e-3)
+    now = _parted(step, begin)
+    return None if now is None else followed_to_balance(step, now)
+
+
+def _guessed_y(step: Step, begin: Array) -> float:
+    """A y by the size of the energy, of the order of that of equilibrium."""
+    return 1.0 / max(abs(step.adapt(begin).at(begin, 1.0).free_energy), 1e-3)
+
+
+def _parted(step: Step, begin: Array) -> Evaluated | None:
+    """States at some y, roughly; nothing where there is one only."""
+    scale = _guessed_y(step, begin)
     for factor in SEARCHED:
-        now = settled(step, begin, factor * scale, NEARLY)
+        now = settled(step, begin, factor * scale, PARTED)
         if not one_state(now.updated) and np.isfinite(residual_of(now)).all():
-            return _balanced(step, now), True
-    return _merged(step, begin, scale), False
-
-
-def _balanced(step: Step, now: Evaluated) -> Evaluated:
-    """The states whose complexity vanishes: by Newton's method, or else step by step in y, as it falls with y."""
-    here = step.adapt(now.order).at(now.order, now.y)
-    here, _ = Corrected(step, here, False).solve(step, here, NEARLY * BALANCED)
-    for _ in range(NEWTONS):
-        here = step.adapt(here.order).at(here.order, here.y)
-        here, size = Corrected(step, here, True).solve(step, here, SETTLED)
-        if size < BALANCED:
-            return here
-        if one_state(here.order) or not np.isfinite(size):
-            break
-    return _followed_to_balance(step, now)
-
-
-def _followed_to_balance(step: Step, now: Evaluated) -> Evaluated:
-    """Follow the states in y, by secants, to where their complexity vanishes."""
-
-    def following(pair: tuple[Evaluated, Evaluated | None]) -> tuple[Evaluated, Evaluated | None] | None:
-        now, last = pair
-        y = now.y * (GROWTH if now.complexity > 0.0 else 1.0 / GROWTH)
-        if last is not None and last.complexity != now.complexity:
-            secant = now.y - now.complexity * (now.y - last.y) / (now.complexity - last.complexity)
-            y = float(np.clip(secant, now.y / GROWTH, now.y * GROWTH))
-        there = settled(step, now.order, y)
-        return None if one_state(there.updated) or not np.isfinite(residual_of(there)).all() else (there, now)
-
-    start: tuple[Evaluated, Evaluated | None] = (settled(step, now.order, now.y), None)
-    balanced = driven(start, lambda p: abs(p[0].complexity) < SMALL_COMPLEXITY or None, following, STEPS_IN_Y + 1)
-    return balanced.last[0]
+            return now
+    return None
 
 
 def _merged(step: Step, order: Array, y: float) -> Evaluated:
@@ -276,42 +265,53 @@ def _together(order: Array) -> Array:
 
 
 class _Levels(NamedTuple):
-    """The solutions at all levels, the last residual, the map at the finest, and its solutions set by drawn set."""
+    """The solutions at all levels, the equilibrium at the finest with its map, and the solutions set by drawn set.
+
+    Without an equilibrium there is one state.
+    """
 
     found: tuple[Evaluated, ...]
-    residual: float
+    rest: Balanced | None
     step: Step
     drawn: tuple[Evaluated, ...]
 
+    @property
+    def broken(self) -> bool:
+        """Whether there is more than one state."""
+        return self.rest is not None
 
-def _refined(now: Evaluated, broken: bool, task: _Task) -> _Levels:
-    """The same solution at finer levels, by Newton's method with the Jacobian of the coarsest."""
-    step = task.step(0).adapt(now.order)
-    chord = Corrected(step, step.at(now.order, now.y), True) if broken else None
-    found, size = [], np.inf
+    @property
+    def residual(self) -> float:
+        """How far the equations at the y found are from holding."""
+        return float(np.abs(residual_of(self.found[-1])).max()) if self.rest is None else self.rest.residual
+
+    @property
+    def balanced(self) -> bool:
+        """Whether this is a fixed point, and an equilibrium if there are states."""
+        still = self.rest is None or (self.rest.physical and abs(self.rest.missed) < STILL_ENOUGH)
+        return self.residual < CONVERGED and still
+
+
+def _refined(found: Balanced, task: _Task) -> _Levels:
+    """The same states at finer levels, with the Jacobian of the coarsest where it leads to them."""
+    levels = []
+    for level in range(len(task.levels)):
+        step = task.step(level).adapt(found.states.order)
+        found = found.on(step)
+        levels.append(found.states)
+    drawn = [found.on(m).states for m in step.members()]
+    return _Levels(tuple(levels), found, step, tuple(drawn))
+
+
+def _of_one_state(now: Evaluated, task: _Task) -> _Levels:
+    """One state at finer levels."""
+    levels = []
     for level in range(len(task.levels)):
         step = task.step(level).adapt(now.order)
-        if chord is None:
-            now = _merged(step, now.order, now.y)
-            size = float(np.abs(residual_of(now)).max())
-        else:
-            now, size, chord = _by_chord(chord, step, now)
-        found.append(now)
-    if chord is None:
-        drawn = [_merged(m, now.order, now.y) for m in step.members()]
-    else:
-        drawn = [chord.solve(m, m.at(now.order, now.y), SETTLED)[0] for m in step.members()]
-    return _Levels(tuple(found), size, step, tuple(drawn))
-
-
-def _by_chord(chord: Corrected, step: Step, now: Evaluated) -> tuple[Evaluated, float, Corrected]:
-    """The solution on this grid, with a new Jacobian where the kept one does not get there."""
-    now, size = chord.solve(step, step.at(now.order, now.y), SETTLED)
-    if not size > BALANCED:
-        return now, size, chord
-    chord = Corrected(step, now, True)
-    now, size = chord.solve(step, now, SETTLED)
-    return now, size, chord
+        now = _merged(step, now.order, now.y)
+        levels.append(now)
+    drawn = [_merged(m, now.order, now.y) for m in step.members()]
+    return _Levels(tuple(levels), None, step, tuple(drawn))
 
 
 def _reported(now: Evaluated, task: _Task) -> Array:
@@ -325,14 +325,14 @@ def _state_overlaps(order: Array) -> Array:
     return np.array([order[place] for m, _, q1, _ in SPLITS for place in (m, q1)])
 
 
-def _solution(levels: _Levels, together: Evaluated | None, broken: bool, task: _Task, tol: float | None) -> Solution:
+def _solution(levels: _Levels, together: Evaluated | None, task: _Task, tol: float | None) -> Solution:
     """The Solution at the finest level, with its errors."""
     now = levels.found[-1]
     reported = _reported(now, task)
     bounds = _bounds(levels, together, task)
     values, errors = (dict(zip(REPORTED_STEP, map(float, r), strict=True)) for r in (reported, bounds))
-    converged = bool(levels.residual < CONVERGED and np.isfinite(reported).all())
-    if not broken:
+    converged = bool(levels.balanced and np.isfinite(reported).all())
+    if not levels.broken:
         values["y"], errors["y"], values["complexity"] = np.nan, np.nan, 0.0
     stability, doubts = _stability(levels, task)
     stable = stability["within"] < STATES_STABLE and stability["between"] < STATES_STABLE
@@ -347,7 +347,7 @@ def _solution(levels: _Levels, together: Evaluated | None, broken: bool, task: _
         conjugates=dict(zip(STEP_CONJUGATES, map(float, now.conjugates), strict=True)),
         y=values["y"],
         complexity=values["complexity"],
-        broken=broken,
+        broken=levels.broken,
         stable=stable,
         stability=stability,
         converged=converged,
@@ -374,6 +374,8 @@ def _bounds(levels: _Levels, together: Evaluated | None, task: _Task) -> Array:
         apart = np.abs(rows[-1] - _reported(together, task))
         apart[REPORTED_STEP.index("y")] = now.y
         bounds = np.maximum(np.maximum(UNRESOLVED_SAFETY * np.maximum(fall, last), apart), bounds)
+    if levels.rest is not None:
+        bounds = bounds + np.abs(_reported(levels.rest.at_rest, task) - rows[-1])
     return np.asarray(bounds + (now.averages.lost + RESIDUAL_GAIN * levels.residual) * np.abs(rows[-1]))
 
 

@@ -15,8 +15,9 @@ from replicode.codegen.runtime.inputs import check_number, unknowns
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.population import _population_risk
 from replicode.codegen.runtime.rsb_averages import Rule
+from replicode.codegen.runtime.rsb_balance import Balanced, foreseen, states_at
 from replicode.codegen.runtime.rsb_channel import Tables
-from replicode.codegen.runtime.rsb_evolution import Corrected, Evaluated, Step, one_state, settled
+from replicode.codegen.runtime.rsb_evolution import Evaluated, Step, from_free
 from replicode.codegen.runtime.rsb_grid import Grid
 from replicode.codegen.runtime.rsb_kernel import (
     STEP_CONJUGATES,
@@ -26,7 +27,7 @@ from replicode.codegen.runtime.rsb_kernel import (
     step_slope,
 )
 from replicode.codegen.runtime.rsb_nested import Nested
-from replicode.codegen.runtime.rsb_solver import SETTLED, _found, _state_overlaps, _Task, _task, begun
+from replicode.codegen.runtime.rsb_solver import _found, _state_overlaps, _Task, _task, begun
 
 FOLLOWED = 16
 SHRINK = 0.88
@@ -61,34 +62,28 @@ def states(
     task = _task(alpha, nu, noise, lambda_k, lambda_v, parameters)
     check_number("count", count, "a whole number from 2", count >= 2)
     with np.errstate(all="ignore"):
-        now, broken = _found(begun(start, "informed", task), task)
-        followed = _followed(now, count, task) if broken else []
+        found = _found(begun(start, "informed", task), task)
+        followed = _followed(found, count, task) if found is not None else []
     most = int(np.argmax([e.complexity for e in followed])) if followed else 0
     return tuple(_selected(e, task, i == most) for i, e in enumerate(followed))
 
 
-def _followed(now: Evaluated, count: int, task: _Task) -> list[Evaluated]:
+def _followed(found: Balanced, count: int, task: _Task) -> list[Evaluated]:
     """Along falling y while the complexity grows, and one beyond its largest value."""
-    step = task.step(CURVE_LEVEL).adapt(now.order)
-    chord = Corrected(step, step.at(now.order, now.y), True)
-    now, _ = chord.solve(step, step.at(now.order, now.y), SETTLED)
-    found = [now]
+    rest = found.on(task.step(CURVE_LEVEL).adapt(found.states.order))
+    followed, before = [rest.states], rest.before
     for _ in range(count - 1):
-        rough = settled(task.step(0), found[-1].order, found[-1].y * SHRINK)
-        if one_state(rough.updated):
+        now = followed[-1]
+        y = SHRINK * now.y
+        step = task.step(CURVE_LEVEL)
+        there = states_at(step, from_free(foreseen(now, before, y)), y, rest.chord)
+        if there is None:
             break
-        there = _at_fixed_y(task, rough)
-        found.append(there)
-        if there.complexity < found[-2].complexity:
+        followed.append(there[0])
+        before = now
+        if there[0].complexity < now.complexity:
             break
-    return found
-
-
-def _at_fixed_y(task: _Task, rough: Evaluated) -> Evaluated:
-    """The states of one y on the curve's grid."""
-    coarse, fine = (task.step(level).adapt(rough.order) for level in (0, CURVE_LEVEL))
-    chord = Corrected(coarse, coarse.at(rough.order, rough.y), False)
-    return chord.solve(fine, fine.at(rough.order, rough.y), 10.0 * SETTLED)[0]
+    return followed
 
 
 def _selected(now: Evaluated, task: _Task, threshold: bool) -> States:
