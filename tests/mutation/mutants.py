@@ -552,8 +552,8 @@ CODEGEN = [
     Mutant(
         "shares of lengths",
         "codegen/runtime/mixture.py",
-        "means = [np.tensordot(self.shares, [getattr(a, f) for a in found], 1)",
-        "means = [np.tensordot(self.shares**2, [getattr(a, f) for a in found], 1)",
+        "weighted_record(self.last, self.shares)",
+        "weighted_record(self.last, self.shares**2)",
         mixture,
     ),
     Mutant(
