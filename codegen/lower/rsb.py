@@ -20,10 +20,11 @@ from replicode.theory.derive.rsb import TILTED_ENVELOPE, StepBlock, StepSystem, 
 PUBLIC = ("METADATA", "Solution", "free_energy", "population_risk", "residual", "solve", "states")
 LEVEL = Level(
     parts=(
-        *("kernel", "rsb_kernel", "lengths", "nodes", "linear", "refinement", "lowrank", "places", "inputs"),
-        *("wording", "location", "label", "loss", "fields", "prox", "channel", "population", "tokenwise", "kinks"),
-        *("rsb_grid", "rsb_table", "rsb_averages", "rsb_channel", "rsb_nested", "driver", "rsb_evolution"),
-        *("rsb_solver", "rsb_states", "options", "script"),
+        *("kernel", "rsb_kernel", "lengths", "nodes", "linear", "lowrank", "places", "inputs", "wording", "location"),
+        "refinement",
+        *("label", "loss", "fields", "prox", "channel", "population", "tokenwise", "kinks", "rsb_grid", "rsb_table"),
+        *("rsb_averages", "rsb_channel", "rsb_nested", "driver", "rsb_evolution", "rsb_solver", "rsb_states"),
+        *("options", "script"),
     ),
     public=PUBLIC,
     inner=INNER,

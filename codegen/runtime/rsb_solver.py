@@ -327,7 +327,7 @@ def _solution(levels: _Levels, together: Evaluated | None, broken: bool, task: _
     now = levels.found[-1]
     reported = _reported(now, task)
     bounds = _bounds(levels, together, task)
-    values, errors = (named(REPORTED_STEP, r) for r in (reported, bounds))
+    values, errors = (dict(zip(REPORTED_STEP, map(float, r), strict=True)) for r in (reported, bounds))
     converged = bool(levels.residual < CONVERGED and np.isfinite(reported).all())
     if not broken:
         values["y"], errors["y"], values["complexity"] = np.nan, np.nan, 0.0

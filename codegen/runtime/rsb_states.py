@@ -16,7 +16,7 @@ from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.population import _population_risk
 from replicode.codegen.runtime.rsb_averages import Rule
 from replicode.codegen.runtime.rsb_channel import Tables
-from replicode.codegen.runtime.rsb_evolution import Corrected, Evaluated, Penalised, Step, one_state, settled
+from replicode.codegen.runtime.rsb_evolution import Corrected, Evaluated, Step, one_state, settled
 from replicode.codegen.runtime.rsb_grid import Grid
 from replicode.codegen.runtime.rsb_kernel import (
     STEP_CONJUGATES,
@@ -110,7 +110,7 @@ class _Point(NamedTuple):
 
     now: Evaluated
     conjugates: Array
-    problem: Penalised
+    problem: tuple[float, float, float]
 
     @property
     def unknowns(self) -> tuple[Array, Array, float]:
