@@ -72,10 +72,11 @@ def _overlaps(axis: Any, found: Dynamics) -> None:
 
 def _portrait(axis: Any, found: Dynamics) -> None:
     """Directions of (m_k, m_v) with the other overlaps as at the end, both nullclines, and the trajectory."""
-    from replicode.modules import call, dynamics_module
+    from replicode.modules import call, module_for
 
     asked = found.asked
-    module, own = dynamics_module(asked["expression"], asked["log_weight"], asked["tokens"], asked["parameters"])
+    of = asked["expression"], asked["log_weight"], asked["tokens"]
+    module, own = module_for(*of, given=asked["parameters"], level="dynamics")
     path = found.order_parameters
     grids = [_span(path[name]) for name in ("m_k", "m_v")]
     at = {name: values[-1] for name, values in path.items()}

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from replicode.branches.bayes_line import BayesLine, Solved, bayes_line
 from replicode.branches.tracing import USUAL_ERROR, Traced, Tracer
 from replicode.figures.drawing import picture_asked_for
-from replicode.inputs.arguments import check_digits
+from replicode.inputs.arguments import error_asked
 from replicode.inputs.content import activation_text
-from replicode.inputs.learned import LABELS, LOSS, signal
-from replicode.inputs.problem import ModelTexts, problem
+from replicode.inputs.learned import LABELS, LOSS, ModelTexts, signal
+from replicode.inputs.problem import problem
 from replicode.inputs.ranges import Range, axes_of, read_ranges
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.results import Result
@@ -142,14 +142,14 @@ def curve(
     (axis,), fixed = axes_of(1, read_ranges(given, parameters or {}, more))
     if optimal and axis.name in OVER:
         raise InputError("optimal", axis.name, "a range of another parameter: the lambdas are searched over")
-    tol = None if digits is None else check_digits(digits)
+    tol = error_asked(digits)
     target = picture_asked_for(output)
     told = say or (lambda _: None)
     names = [act if isinstance(act, str) else activation_text(act) for act in acts]
     if len(set(names)) < len(names):
         raise InputError("activation", ", ".join(names), "each activation once")
-    how = ModelTexts(loss, labels, spectrum, teacher)
-    posed = [problem(act, task, tokens, fixed, model=model, texts=how) for act in acts]
+    texts = ModelTexts(model, loss, labels, spectrum, teacher)
+    posed = [problem(act, task, tokens, fixed, texts=texts) for act in acts]
     for each in posed:
         each.check_name("parameter", axis.name)
         each.with_values(**{axis.name: axis.high}).check()
@@ -224,7 +224,7 @@ def _bayes_line(posed: Any, axis: Range, tol: float | None, told: Say) -> BayesL
     def risk(value: float) -> tuple[float, float] | None:
         here = posed.with_values(**{axis.name: value}).values
         at = here["alpha"], here["nu"], here["noise"]
-        return bayes_reference(posed.task, posed.law, *at, posed.model, posed.spectrum)
+        return bayes_reference(posed.task, posed.law, *at, posed.learning)
 
     if axis.name in ("alpha", "nu", "noise"):
         return bayes_line(axis, risk, 0.1 * USUAL_ERROR if tol is None else tol, told)

@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from replicode.codegen.threads import one_thread
-from replicode.inputs.arguments import check_digits, not_negative, positive
+from replicode.inputs.arguments import error_asked, not_negative, positive
 from replicode.inputs.asked import asked
 from replicode.inputs.learned import LABELS, LOSS, learned, named
-from replicode.modules import call, dynamics_module
+from replicode.modules import call, module_for
 from replicode.results import Result
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Tokens, lengths
@@ -128,7 +128,7 @@ def dynamics(
         "spherical": bool(spherical),
     }
     grid = whole_number("points", points, 2, MOST_POINTS)
-    tolerance = None if digits is None else check_digits(digits, 10)
+    tolerance = error_asked(digits, 10)
     size = None if dim is None else whole_number("dim", dim, 4, MOST_DIM)
     runs = whole_number("seeds", seeds, 2, MOST_SEEDS)
     if size is not None and flow:
@@ -138,7 +138,8 @@ def dynamics(
     if isinstance(compare, str) or not isinstance(compare, Sequence):
         raise InputError("compare", compare, "a list of activations")
     begin = _checked_start(start)
-    module, own = dynamics_module(act, task, law, _of_main(act, compare, values), model)
+    given = _of_main(act, compare, values)
+    module, own = module_for(act, task, law, given=given, model=model, level="dynamics")
     with one_thread():
         found = call(module, "solve", **how, start=begin, points=grid, tol=tolerance, **own)
         extra = _points(module, how, begin, own) if fixed_points else {}
@@ -191,7 +192,7 @@ def _curve(
     from replicode.theory.language.activation import activation
 
     of = {name: value for name, value in values.items() if name in activation(act).parameters}
-    module, own = dynamics_module(act, task, law, of, model)
+    module, own = module_for(act, task, law, given=of, model=model, level="dynamics")
     found = call(module, "solve", **how, start=begin, points=grid, tol=tolerance, **own)
     return found._asdict()  # type: ignore[no-any-return]
 

@@ -12,9 +12,9 @@ import numpy as np
 from replicode.figures.drawing import picture_asked_for
 from replicode.inputs.arguments import PHYSICS, check_parameters, not_negative, one_of, positive
 from replicode.inputs.asked import asked
-from replicode.inputs.content import model_content, task_content
-from replicode.inputs.learned import LABELS, LOSS, learned
-from replicode.inputs.problem import ModelTexts, problem
+from replicode.inputs.content import task_content
+from replicode.inputs.learned import LABELS, LOSS, ModelTexts
+from replicode.inputs.problem import problem
 from replicode.inputs.ranges import ALLOWED, axes_of, read_ranges
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.modules import bayes_module
@@ -125,8 +125,8 @@ def phase(
     given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
     ranges, fixed = axes_of(2, read_ranges(given, parameters or {}, more))
     plane, target, told = Plane(*ranges), picture_asked_for(output), say or (lambda _: None)
-    how = ModelTexts(loss, labels, spectrum, teacher)
-    theory, question = _level(chosen, (act, task, tokens, model), how, fixed, plane, keep)
+    texts = ModelTexts(model, loss, labels, spectrum, teacher)
+    theory, question = _level(chosen, (act, task, tokens), texts, fixed, plane, keep)
     looks = _looked(theory, count, told)
     lines, warnings = _followed(theory, looks, chosen, told)
     found = Phase(
@@ -149,10 +149,10 @@ def phase(
 
 
 def _level(
-    level: str, who: tuple[Any, ...], how: ModelTexts, fixed: Mapping[str, float], plane: Plane, keep: bool
+    level: str, who: tuple[Any, ...], texts: ModelTexts, fixed: Mapping[str, float], plane: Plane, keep: bool
 ) -> tuple[PlaneLevel, dict[str, Any]]:
     """The theory over the plane, its arguments checked at both ends, and what was asked for."""
-    act, task, tokens, model = who
+    act, task, tokens = who
     corner = {axis.name: axis.high for axis in (plane.x, plane.y)}
     if level == "bayes":
         names = ("alpha", "nu", "noise")
@@ -165,13 +165,13 @@ def _level(
         physics = {n: fixed[n] for n in names}
         for at in (physics, {**physics, **corner}):
             positive("alpha", at["alpha"]), not_negative("nu", at["nu"], True), not_negative("noise", at["noise"])
-        if how.spectrum is not None:
+        if texts.spectrum is not None:
             raise Refusal("phase: the Bayes-optimal branches with a spectrum; those of isotropic tokens are followed")
-        law, model = lengths(tokens), learned(model, how.loss, how.labels)
-        module = bayes_module(task, law, model)
-        content = task_content(task), repr(law), *model_content(model)
-        return BayesOptimal(module, content, physics, plane, keep), asked(None, task, law, None, model, **physics)
-    posed = problem(act, task, tokens, fixed, model=model, texts=how)
+        law, learning = lengths(tokens), texts.read()
+        module = bayes_module(task, law, learning.model)
+        question = asked(None, task, law, None, learning.model, **physics)
+        return BayesOptimal(module, (task_content(task), repr(law), *learning.content), physics, plane, keep), question
+    posed = problem(act, task, tokens, fixed, texts=texts)
     for name in plane.names:
         posed.check_name("range", name)
     posed.with_values(**corner).check()

@@ -10,12 +10,8 @@ import sympy as sp
 
 from replicode.theory.calculus.tokens import Definition, OuterProducts
 from replicode.theory.derive.channel import AMPLITUDE, GAIN, OUTPUT, N, U
-from replicode.theory.derive.replica import (
-    Step,
-)
-from replicode.theory.derive.saddle import (
-    SaddleSystem,
-)
+from replicode.theory.derive.replica import Step
+from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.language.nodes import L, W, X
 from replicode.theory.model import F, Y
 from replicode.theory.typeset.notation import builtin, parameter_symbols

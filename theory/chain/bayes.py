@@ -7,7 +7,7 @@ import sympy as sp
 from replicode.theory.derive.bayes import GAP, SPREAD, W_CHI, BayesSystem
 from replicode.theory.derive.bayes_prior import FIELD, THETA_STAR, at_two_coordinates, coordinate_prior
 from replicode.theory.derive.population import A
-from replicode.theory.derive.replica import Step
+from replicode.theory.derive.replica import Step, in_parts
 from replicode.theory.derive.spectrum import coordinate_mean, mean_of_two
 from replicode.theory.gaussian.expectation import closed_form
 from replicode.theory.language.nodes import X
@@ -36,7 +36,7 @@ def bayes_chain(system: BayesSystem) -> tuple[Step, ...]:
         "The channel": _channel(system),
         "The test risk": _risk(system),
     }
-    return tuple(Step(s.rule, s.lhs, s.rhs, part) for part, steps in parts.items() for s in steps if s.lhs != s.rhs)
+    return in_parts(parts)
 
 
 def _gaussian(integrand: sp.Expr, variable: sp.Symbol, mean: sp.Expr, variance: sp.Expr) -> sp.Expr:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any, cast
 
@@ -24,7 +23,7 @@ from replicode.theory.derive.dynamics import (
 )
 from replicode.theory.derive.gains import COVARIANCE, GAINS, LOADS_A, LOADS_B, MEAN_A, MEAN_B, NORMALS
 from replicode.theory.derive.population import SIGMA_EPS, SIGMA_IDLE, A, B, population_risk
-from replicode.theory.derive.replica import Step
+from replicode.theory.derive.replica import Step, in_parts
 from replicode.theory.model import F
 from replicode.theory.typeset.notation import builtin
 
@@ -46,8 +45,7 @@ def dynamics_chain(system: DynamicsSystem) -> tuple[Step, ...]:
         }
     else:
         parts |= {"Averages given the scores: moments of the gain": _gained(system)}
-    steps = (replace(s, part=p, lhs=builtin(s.lhs), rhs=builtin(s.rhs)) for p, found in parts.items() for s in found)
-    return tuple(s for s in steps if s.lhs != s.rhs)
+    return in_parts(parts, builtin)
 
 
 def _gain(system: DynamicsSystem) -> list[Step]:
@@ -142,17 +140,12 @@ def _gained(system: DynamicsSystem) -> list[Step]:
         mean + sp.Add(*[c * u for c, u in zip((*loads, own), (*NORMALS, third), strict=True)])
         for mean, loads, own in ((MEAN_A, LOADS_A, own_a), (MEAN_B, LOADS_B, own_b))
     )
-    weights = {-sp.sqrt(3): sp.Rational(1, 6), sp.S.Zero: sp.Rational(2, 3), sp.sqrt(3): sp.Rational(1, 6)}
-    total = [
-        sp.Mul(*[weights[n] for n in nodes]) * (gain * a * b).xreplace(dict(zip((one, two, third), nodes, strict=True)))
-        for nodes in product(weights, repeat=3)
-    ]
     covariance = sp.Add(*[x * y for x, y in zip((*LOADS_A, own_a), (*LOADS_B, own_b), strict=True)])
     moments = {m: n * c for m, n, c in zip(GAINS, norms, sizes, strict=True)}
     return [
         Step(
             "the average of G f_l h_l, G a sum of Hermite polynomials of both normals, against nodes 0, +-sqrt(3)",
-            sp.Add(*total),
+            _over_nodes(gain * a * b, (one, two, third)),
             system.pull.xreplace({**moments, COVARIANCE: covariance}),
         )
     ]
@@ -172,14 +165,23 @@ def _loaded(variables: Sequence[sp.Symbol]) -> Mapping[sp.Symbol, sp.Expr]:
 
 
 def _by_nodes(variables: Sequence[sp.Symbol], powers: Sequence[int]) -> sp.Expr:
+    """The average of a product of powers of variables that are means plus triangular combinations of normals."""
+    normals = sp.symbols(f"u_:{len(variables)}", real=True)
+    values = [
+        mean_of(v) + sp.Add(*[_loading(i, n) * normals[n] for n in range(i + 1)]) for i, v in enumerate(variables)
+    ]
+    return _over_nodes(sp.Mul(*[x**p for x, p in zip(values, powers, strict=True)]), normals)
+
+
+def _over_nodes(expr: sp.Expr, normals: Sequence[sp.Symbol]) -> sp.Expr:
+    """The average of a polynomial over normals, by three nodes for each of them."""
     weights = {-sp.sqrt(3): sp.Rational(1, 6), sp.S.Zero: sp.Rational(2, 3), sp.sqrt(3): sp.Rational(1, 6)}
-    total = []
-    for nodes in product(weights, repeat=len(variables)):
-        values = [
-            mean_of(v) + sp.Add(*[_loading(i, n) * nodes[n] for n in range(i + 1)]) for i, v in enumerate(variables)
+    return sp.Add(
+        *[
+            sp.Mul(*[weights[n] for n in nodes]) * expr.xreplace(dict(zip(normals, nodes, strict=True)))
+            for nodes in product(weights, repeat=len(normals))
         ]
-        total.append(sp.Mul(*[weights[n] for n in nodes], *[x**p for x, p in zip(values, powers, strict=True)]))
-    return sp.Add(*total)
+    )
 
 
 def _flow(system: DynamicsSystem) -> list[Step]:

@@ -6,7 +6,7 @@ import sympy as sp
 
 from replicode.theory.chain.replicas import _with_replica_remainder, _with_thermal_remainder, leibniz
 from replicode.theory.derive.hierarchy import HierarchicalMatrix
-from replicode.theory.derive.replica import BETA, CHANNEL_V, CHANNEL_VARIANCE, N_REPLICAS, Step, per_replica
+from replicode.theory.derive.replica import BETA, CHANNEL_V, CHANNEL_VARIANCE, N_REPLICAS, Step, in_parts, per_replica
 from replicode.theory.derive.rsb import (
     BLOCK_SIZE,
     CHANNEL_NOISE,
@@ -43,7 +43,7 @@ def step_chain(system: StepSystem) -> tuple[Step, ...]:
         "Replica symmetry as a limit": _limits(system),
         "Stability against a further step": _stability(system),
     }
-    return tuple(Step(s.rule, s.lhs, s.rhs, part) for part, steps in parts.items() for s in steps if s.lhs != s.rhs)
+    return in_parts(parts)
 
 
 def _matrix(letters: str) -> HierarchicalMatrix:

@@ -8,6 +8,7 @@ the intermediate expressions, from which chain.py writes the derivation down.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -30,6 +31,14 @@ class Step:
     lhs: sp.Expr
     rhs: sp.Expr
     part: str = ""
+
+
+def in_parts(
+    parts: Mapping[str, Iterable[Step]], shown: Callable[[sp.Expr], sp.Expr] = lambda side: side
+) -> tuple[Step, ...]:
+    """The steps in order, each under its heading and with its sides as they are shown; those that say something."""
+    steps = (Step(s.rule, shown(s.lhs), shown(s.rhs), part) for part, found in parts.items() for s in found)
+    return tuple(s for s in steps if s.lhs != s.rhs)
 
 
 @dataclass(frozen=True)
