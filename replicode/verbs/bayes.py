@@ -25,6 +25,7 @@ class Bayes(Result):
     """
 
     headline = ("test_risk", "error", "converged", "hard_phase")
+    bounded = ("test_risk", "excess_risk")
 
     test_risk: float
     excess_risk: float
@@ -35,10 +36,6 @@ class Bayes(Result):
     converged: bool
     error: float
     recovered: bool
-
-    def bounds(self) -> Mapping[str, float | None]:
-        """The errors of its numbers, by name."""
-        return dict.fromkeys(("test_risk", "excess_risk"), self.error)
 
 
 def bayes(

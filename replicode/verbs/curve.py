@@ -164,7 +164,7 @@ def curve(
         nodes={n: tuple(axis.value(node.at) for node in t.nodes) for n, t in traced.items()},
         jumps={n: tuple((axis.value(a), axis.value(b)) for a, b in t.jumps) for n, t in traced.items()},
         trained=marks,
-        warnings=tuple(w for n, t in traced.items() for w in _warnings(n, t, axis, tol)),
+        warnings=tuple(w for n, t in traced.items() for w in _warnings(n, t, axis)),
         asked=posed[0].asked(
             activations=names, range=[axis.low, axis.high, axis.count], optimal=optimal, digits=digits
         ),
@@ -196,7 +196,7 @@ def _columns(traced: Traced, values: Sequence[float], line: BayesLine | None) ->
     return columns | {"bayes_risk": tuple(r for r, _ in reference), "bayes_error": tuple(e for _, e in reference)}
 
 
-def _warnings(name: str, traced: Traced, axis: Range, tol: float | None) -> list[str]:
+def _warnings(name: str, traced: Traced, axis: Range) -> list[str]:
     told = []
     failed = [axis.value(n.at) for n in traced.nodes if not n.usable]
     if failed:

@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from replicode.theory.model import Model
 
 MOST_POINTS, MOST_DIM, MOST_SEEDS = 100_000, 20_000, 10_000
-CURVES = (
-    "time",
-    "test_risk",
-    "order_parameters",
-    "plateau_risk",
-    "escape",
-    "convergence",
-    "diverged",
-    "error",
-    "errors",
-)
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,14 +127,17 @@ def dynamics(
     if isinstance(compare, str) or not isinstance(compare, Sequence):
         raise InputError("compare", compare, "a list of activations")
     begin = _checked_start(start)
-    given = _of_main(act, compare, values)
-    module, own = module_for(act, task, law, given=given, model=model, level="dynamics")
+
+    def solved(of: ActivationLike, given: Mapping[str, float]) -> tuple[ModuleType, dict[str, float], Any]:
+        module, own = module_for(of, task, law, given=given, model=model, level="dynamics")
+        return module, own, call(module, "solve", **how, start=begin, points=grid, tol=tolerance, **own)
+
     with one_thread():
-        found = call(module, "solve", **how, start=begin, points=grid, tol=tolerance, **own)
+        module, own, found = solved(act, _of_main(act, compare, values))
         extra = _points(module, how, begin, own) if fixed_points else {}
         if size is not None:
             extra |= {"simulated": simulated(module, how, found, size, runs, own, model)}
-        curves = {_label(a): _curve(a, task, law, values, model, how, begin, grid, tolerance) for a in compare}
+        curves = {_label(a): solved(a, _own(a, values))[2]._asdict() for a in compare}
     if curves:
         extra |= {"compare": curves, "first_escape": _first({_label(act): found._asdict(), **curves})}
     warnings = (*found.warnings, *(f"{name}: {w}" for name, c in curves.items() for w in c["warnings"]))
@@ -169,32 +161,19 @@ def _of_main(
         return values
     from replicode.theory.language.activation import activation
 
-    own, others = activation(act).parameters, {p for a in compare for p in activation(a).parameters}
-    return {name: value for name, value in values.items() if name in own or name not in others}
+    others = {p for a in compare for p in activation(a).parameters} - set(activation(act).parameters)
+    return {name: value for name, value in values.items() if name not in others}
 
 
 def _label(act: ActivationLike) -> str:
     return act if isinstance(act, str) else getattr(act, "name", str(act))
 
 
-def _curve(
-    act: ActivationLike,
-    task: str | Task,
-    law: Tokens,
-    values: Mapping[str, float],
-    model: Model | None,
-    how: Mapping[str, Any],
-    begin: Mapping[str, float],
-    grid: int,
-    tolerance: float | None,
-) -> dict[str, Any]:
-    """The trajectory of another activation; of the parameters it takes those that it has."""
+def _own(act: ActivationLike, values: Mapping[str, float]) -> dict[str, float]:
+    """The parameters that an activation has."""
     from replicode.theory.language.activation import activation
 
-    of = {name: value for name, value in values.items() if name in activation(act).parameters}
-    module, own = module_for(act, task, law, given=of, model=model, level="dynamics")
-    found = call(module, "solve", **how, start=begin, points=grid, tol=tolerance, **own)
-    return found._asdict()  # type: ignore[no-any-return]
+    return {name: value for name, value in values.items() if name in activation(act).parameters}
 
 
 def _first(curves: Mapping[str, Mapping[str, Any]]) -> str | None:
@@ -214,11 +193,8 @@ def _points(
     ratio = 1.0 if how["rate_v"] is None else how["rate_v"] / how["rate"]
     kept = {name: how[name] for name in ("nu", "noise", "lambda_k", "lambda_v", "batch")}
     largest = call(module, "critical_rate", **kept, ratio=ratio, **own)
-    return {
-        "fixed_points": tuple(p._asdict() for p in found),
-        "plateau": flat._asdict(),
-        "critical_rate": largest,
-    }
+    points = tuple(p._asdict() for p in found)
+    return {"fixed_points": points, "plateau": flat._asdict(), "critical_rate": largest}
 
 
 def simulated(

@@ -46,11 +46,6 @@ class EmbeddingsReport(Result):
     power: float
     effective_rank: float
 
-    @property
-    def ok(self) -> bool:
-        """Whether training on real tokens agrees with a theory that itself is to be trusted."""
-        return self.verdict == "agrees" and not self.warnings
-
 
 def validate_embeddings(
     act: ActivationLike,
@@ -126,14 +121,8 @@ def validate_embeddings(
     theory, errors = _theory(solution)
     surrogate, real = study_of.run(pool, study, seeds, empirical, root_seed, progress)
     found = study_of.compare(theory, errors, surrogate, real)
-    options = {
-        "normalise": normalise,
-        "radial": radial,
-        "seeds": seeds,
-        "init": init,
-        "digits": digits,
-        "root_seed": root_seed,
-    }
+    options = {"normalise": normalise, "radial": radial, "seeds": seeds, "init": init}
+    options |= {"digits": digits, "root_seed": root_seed}
     return EmbeddingsReport(
         theory=theory,
         theory_error=errors,

@@ -197,7 +197,7 @@ def best(
         warnings.append(f"optimum: not settled after {search.evaluations} solves")
     elif final.converged and not final.rs_stable:
         warnings.append("optimum: replica symmetry is broken at the minimum")
-        inside = constrained(search, found, final, max(thrift.resolution, NEXT_TO_EDGE)) if thrift.inside else None
+        inside = constrained(search, found, max(thrift.resolution, NEXT_TO_EDGE)) if thrift.inside else None
         unconstrained = {**search.values(place), "test_risk": final.test_risk} if thrift.inside else None
         if inside is not None:
             warnings[-1] += "; this is the best on the stable side"

@@ -134,16 +134,11 @@ def phase(
         parameters=plane.names,
         ranges={axis.name: (axis.low, axis.high) for axis in (plane.x, plane.y)},
         points=tuple(_point(look, plane, chosen) for look in looks),
-        lines=tuple(_line(line, plane, chosen) for line in lines),
+        lines=tuple(_line(line, plane) for line in lines),
         regions=tuple(_regions(looks)),
         tried=_tried(chosen, looks),
         warnings=tuple(warnings),
-        asked=question
-        | {
-            "level": chosen,
-            "points": count,
-            "ranges": {r.name: [r.low, r.high] for r in ranges},
-        },
+        asked=question | {"level": chosen, "points": count, "ranges": {r.name: [r.low, r.high] for r in ranges}},
     )
     return found if target is None else _saved(found, plane, looks, lines, target)
 
@@ -230,37 +225,22 @@ def _stability_alone(search: Lines, edges: list[tuple[int, int]]) -> list[Line]:
 
 
 def _point(look: Look, plane: Plane, level: str) -> dict[str, Any]:
-    best: Mapping[str, Any] = look.solutions[0] if look.solutions else {}
-    own = (
-        {"hard_phase": look.phase == INFORMED}
-        if level == "bayes"
-        else {"rs_stable": look.stable, "margin": look.margin}
-    )
-    potential = "free_entropy" if level == "bayes" else "energy"
-    sign = -1.0 if level == "bayes" else 1.0
+    own: dict[str, Any] = {"rs_stable": look.stable, "margin": look.margin}
+    potential, sign = "energy", 1.0
+    if level == "bayes":
+        own, potential, sign = {"hard_phase": look.phase == INFORMED}, "free_entropy", -1.0
 
     def numbers(row: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "test_risk": row["test_risk"],
-            "error": row["error"],
-            potential: sign * row["potential"],
-            **row["order"],
-        }
+        told = {"test_risk": row["test_risk"], "error": row["error"], potential: sign * row["potential"]}
+        return {**told, **row["order"]}
 
-    names = ("test_risk", "error", potential)
-    head = numbers(best) if best else dict.fromkeys(names)
+    head = numbers(look.solutions[0]) if look.solutions else dict.fromkeys(("test_risk", "error", potential))
     branches = [{**numbers(row), "found_by": row["how"]} for row in look.solutions]
-    return {
-        **plane.values(look.place),
-        "phase": look.phase,
-        **own,
-        **head,
-        "solutions": len(branches),
-        "branches": branches,
-    }
+    found = {"phase": look.phase, **own, **head, "solutions": len(branches), "branches": branches}
+    return {**plane.values(look.place), **found}
 
 
-def _line(line: Line, plane: Plane, level: str) -> dict[str, Any]:
+def _line(line: Line, plane: Plane) -> dict[str, Any]:
     def there(places: Sequence[tuple[float, float]]) -> list[list[float]]:
         return [[plane.values(p)[n] for n in plane.names] for p in places]
 
@@ -275,15 +255,9 @@ def _regions(looks: Sequence[Look]) -> list[dict[str, Any]]:
     for phase_name, stable in kinds:
         chosen = [i for i, look in enumerate(looks) if (look.phase, look.stable) == (phase_name, stable)]
         risks = [looks[i].risk for i in chosen if np.isfinite(looks[i].risk)]
-        rows.append(
-            {
-                "phase": phase_name,
-                "rs_stable": stable,
-                "share": float(part[chosen].sum()),
-                "points": len(chosen),
-                "test_risk": [min(risks), max(risks)] if risks else None,
-            }
-        )
+        spread = [min(risks), max(risks)] if risks else None
+        row = {"share": float(part[chosen].sum()), "points": len(chosen), "test_risk": spread}
+        rows.append({"phase": phase_name, "rs_stable": stable, **row})
     return sorted(rows, key=lambda r: -r["share"])
 
 
