@@ -106,7 +106,7 @@ def _steps(system: SaddleSystem, matrix: sp.ImmutableMatrix) -> tuple[Step, ...]
         "The response of the prox": _responses(system.model) if system.model.has_scores else [],
         "The de Almeida-Thouless matrix": _verdict(system, matrix),
     }
-    return in_parts(parts, lambda side: at_two_coordinates(side, system.model))
+    return in_parts(parts, lambda side: at_two_coordinates(side, system.model), same=True)
 
 
 def _fluctuations(system: SaddleSystem) -> list[Step]:
