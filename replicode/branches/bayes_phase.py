@@ -53,11 +53,6 @@ class BayesBranches:
         """Where the equilibrium is not reached from an uninformed start."""
         return tuple(is_hard(p) for p in self.points)
 
-    def curve(self, start: str, field: str) -> tuple[float, ...]:
-        """A field along the informed or the uninformed branch, which are the same where there is one."""
-        chosen = [next((b for b in p if b.start == start), p[0]) for p in self.points]
-        return tuple(float(getattr(b, field)) for b in chosen)
-
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON: the equilibrium and all branches at every alpha."""
         rows = [

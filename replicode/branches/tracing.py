@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -208,17 +209,10 @@ class Tracer:
             near = usable[nearest([n.at for n in usable], at, 1)[0]].found["values"]
             here, start = here.with_values(**{n: near[n] for n in self.over}), {n: near[n] for n in self.order}
         fields = best(here, self.over, None if self.quick else self.node_tol, start, (self.axis.name,))
-        found = kept(_Fields(fields), self.axis, value)
+        found = kept(SimpleNamespace(**fields), self.axis, value)
         return {**found, "values": {**found["values"], **fields["optimum"]}, "at_bound": list(fields["at_bound"])} | (
             {"slopes": {**found["slopes"], **dict.fromkeys(self.over, 0.0)}} if found["slopes"] else {}
         )
-
-
-class _Fields:
-    """Fields as attributes."""
-
-    def __init__(self, fields: dict[str, Any]) -> None:
-        self.__dict__.update(fields)
 
 
 def kept(found: Any, axis: Range, value: float) -> dict[str, Any]:

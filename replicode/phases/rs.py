@@ -21,7 +21,6 @@ RESOLVED = 1e-5
 NAMES = "informed", "random"
 VERSION = 2
 DIFFERENT, MOST_NEARBY = 0.5, 4
-ORDER = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
 
 
 class ReplicaSymmetric:

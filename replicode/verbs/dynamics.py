@@ -205,7 +205,6 @@ def simulated(
     seeds: int,
     own: Mapping[str, float],
     model: Model | None = None,
-    seed: int = 0,
 ) -> dict[str, Any]:
     """SGD on tokens that are drawn as they come: means and standard errors of the overlaps at the same times."""
     import numpy as np
@@ -217,7 +216,7 @@ def simulated(
     rate_v = how["rate"] if how["rate_v"] is None else how["rate_v"]
     descent = Descent(how["rate"], rate_v, how["lambda_k"], how["lambda_v"], how["batch"], how["spherical"])
     begin = np.array([found.order_parameters[name][0] for name in OVERLAPS])
-    overlaps = descend(stream, descent, begin, dim, seeds, found.time, np.random.default_rng(seed))
+    overlaps = descend(stream, descent, begin, dim, seeds, found.time, np.random.default_rng(0))
     mean, deviation = overlaps.mean(axis=1), overlaps.std(axis=1, ddof=1)
     return {
         "dim": dim,

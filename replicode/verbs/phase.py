@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from replicode.codegen.runtime.kernel import ORDER_NAMES
 from replicode.figures.drawing import picture_asked_for
 from replicode.inputs.arguments import PHYSICS, check_parameters, not_negative, one_of, positive
 from replicode.inputs.asked import asked
@@ -18,7 +19,7 @@ from replicode.inputs.problem import problem
 from replicode.inputs.ranges import ALLOWED, axes_of, read_ranges
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.modules import bayes_module
-from replicode.phases.bayes import BayesOptimal
+from replicode.phases import bayes
 from replicode.phases.lines import EDGE, Line, Lines
 from replicode.phases.plane import INFORMED, NONE, Look, Plane, PlaneLevel
 from replicode.phases.rs import ReplicaSymmetric
@@ -150,14 +151,13 @@ def _level(
     act, task, tokens = who
     corner = {axis.name: axis.high for axis in (plane.x, plane.y)}
     if level == "bayes":
-        names = ("alpha", "nu", "noise")
         check_parameters((), {n: v for n, v in fixed.items() if n not in PHYSICS})
         for penalty in ("lambda_k", "lambda_v"):
             if penalty not in plane.names and fixed[penalty] != 1.0:
                 raise InputError(penalty, fixed[penalty], "nothing at level bayes: no penalty is part of it")
-        if unknown := [n for n in plane.names if n not in names]:
-            raise InputError("range", unknown[0], f"two of {', '.join(names)} at level bayes")
-        physics = {n: fixed[n] for n in names}
+        if unknown := [n for n in plane.names if n not in bayes.PHYSICS]:
+            raise InputError("range", unknown[0], f"two of {', '.join(bayes.PHYSICS)} at level bayes")
+        physics = {n: fixed[n] for n in bayes.PHYSICS}
         for at in (physics, {**physics, **corner}):
             positive("alpha", at["alpha"]), not_negative("nu", at["nu"], True), not_negative("noise", at["noise"])
         if texts.spectrum is not None:
@@ -165,12 +165,14 @@ def _level(
         law, learning = lengths(tokens), texts.read()
         module = bayes_module(task, law, learning.model)
         question = asked(None, task, law, None, learning.model, **physics)
-        return BayesOptimal(module, (task_content(task), repr(law), *learning.content), physics, plane, keep), question
+        return bayes.BayesOptimal(
+            module, (task_content(task), repr(law), *learning.content), physics, plane, keep
+        ), question
     posed = problem(act, task, tokens, fixed, texts=texts)
     for name in plane.names:
         posed.check_name("range", name)
     posed.with_values(**corner).check()
-    if set(posed.module.ORDER_NAMES) != {"m_k", "q_k", "V_k", "m_v", "q_v", "V_v"}:
+    if tuple(posed.module.ORDER_NAMES) != ORDER_NAMES:
         raise Refusal("phase: an activation that is constant has no scores, and one solution everywhere")
     return ReplicaSymmetric(posed, plane, keep), posed.asked()
 

@@ -18,7 +18,7 @@ from mpmath import mpf
 
 from replicode.theory.budget import budget
 from replicode.theory.calculus.expansion import expanded
-from replicode.theory.calculus.numeric import Program, Undefined, random_scores, shown
+from replicode.theory.calculus.numeric import Program, Undefined, exchanged, random_scores, shown
 from replicode.theory.language import unparse
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.functions import each
@@ -103,13 +103,6 @@ def equivariance(act: Activation) -> Claim:
                 if any(abs(a - b) > ZERO for a, b in zip(exchanged(plain, i, j), moved)):
                     return Claim(False, f"scores {shown(scores)} with tokens {i + 1} and {j + 1} exchanged")
     return Claim(True)
-
-
-def exchanged(values: Sequence[mpf], i: int, j: int) -> list[mpf]:
-    """The same values with two of them exchanged."""
-    moved = list(values)
-    moved[i], moved[j] = moved[j], moved[i]
-    return moved
 
 
 def normalisation(act: Activation, found: Properties) -> Claim:
