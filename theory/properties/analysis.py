@@ -30,7 +30,6 @@ from replicode.theory.properties.symbolic import (
     Properties,
     kinked_arguments,
     properties,
-    row_sum_claim,
     sample_points,
     shift_claim,
     zero_claim,
@@ -60,7 +59,6 @@ class Analysis:
 
     properties: Properties
     equivariant: Claim
-    row_sum: Claim
     normalised: Claim
     shift_invariant: Claim
     smooth: bool
@@ -68,7 +66,6 @@ class Analysis:
     growth: Growth
     parity: str | None
     homogeneous: sp.Expr | None
-    parameters: tuple[str, ...]
 
 
 @budget("analysing the activation")
@@ -79,7 +76,6 @@ def analysis(act: Activation) -> Analysis:
     return Analysis(
         properties=found,
         equivariant=equivariance(act),
-        row_sum=row_sum_claim(act.expr),
         normalised=normalisation(act, found),
         shift_invariant=shift_claim(act),
         smooth=not kinks,
@@ -87,7 +83,6 @@ def analysis(act: Activation) -> Analysis:
         growth=growth(act),
         parity=parity(act),
         homogeneous=homogeneity(act),
-        parameters=act.parameters,
     )
 
 
