@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from replicode.commands import options
@@ -25,17 +27,7 @@ from replicode.theory.errors import InputError
 @options.radii
 @options.param
 def command(
-    activation: str | None,
-    task: str,
-    tokens: str,
-    level: str,
-    output: str,
-    parameters: dict[str, float],
-    spectrum: str | None,
-    teacher: str | None,
-    radii: str | None,
-    loss: str,
-    labels: str,
+    activation: str | None, task: str, tokens: str, level: str, output: str, parameters: dict[str, float], **texts: Any
 ) -> None:
     """Write a standalone NumPy solver for an activation at some level, or for the Bayes-optimal level of a task."""
     from replicode.codegen.writing import checked_file, is_standard_output, write
@@ -51,7 +43,7 @@ def command(
     from replicode.theory.lengths import lengths
     from replicode.verbs.derive import derive
 
-    law, learning = lengths(tokens), ModelTexts(None, loss, labels, spectrum, teacher, radii).read()
+    law, learning = lengths(tokens), ModelTexts(**texts).read()
     system = derive(activation, task, law, learning.model, parameters=parameters, level=level)
     trained = None if isinstance(system, BayesSystem) else system.activation
     of = activation if trained else None

@@ -10,7 +10,7 @@ from replicode.branches.arclength import Array, FollowedBranch, Steps, follow
 from replicode.inputs.arguments import one_of
 from replicode.inputs.learned import ModelTexts
 from replicode.inputs.problem import Problem, Start, problem
-from replicode.inputs.ranges import Range, axes_of, read_ranges
+from replicode.inputs.ranges import Range, axes_of
 from replicode.modules import call
 from replicode.results import Result
 from replicode.theory.lengths import Tokens
@@ -87,7 +87,7 @@ def branch(
     Averages are prox-free on one set of nodes per point: where folds of the prox weigh, a warning says so.
     """
     given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    (axis,), fixed = axes_of(1, read_ranges(given, parameters or {}, more))
+    (axis,), fixed = axes_of(1, given, parameters, more)
     begin = axis.low if one_of("start", start, ENDS) == "low" else axis.high
     posed = problem(act, task, tokens, {**fixed, axis.name: begin}, texts=ModelTexts(model))
     first = posed.solve(1e-6, init, False, False, False)

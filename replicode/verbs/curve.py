@@ -14,7 +14,7 @@ from replicode.inputs.arguments import error_asked
 from replicode.inputs.content import activation_text
 from replicode.inputs.learned import LABELS, LOSS, ModelTexts, signal
 from replicode.inputs.problem import problem
-from replicode.inputs.ranges import Range, axes_of, read_ranges
+from replicode.inputs.ranges import Range, axes_of
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.results import Result
 from replicode.theory.errors import InputError, ReplicodeError
@@ -139,7 +139,7 @@ def curve(
         "lambda_k": lambda_k,
         "lambda_v": lambda_v,
     }
-    (axis,), fixed = axes_of(1, read_ranges(given, parameters or {}, more))
+    (axis,), fixed = axes_of(1, given, parameters, more)
     if optimal and axis.name in OVER:
         raise InputError("optimal", axis.name, "a range of another parameter: the lambdas are searched over")
     tol = error_asked(digits)

@@ -16,7 +16,7 @@ from replicode.inputs.asked import asked
 from replicode.inputs.content import task_content
 from replicode.inputs.learned import LABELS, LOSS, ModelTexts
 from replicode.inputs.problem import problem
-from replicode.inputs.ranges import ALLOWED, axes_of, read_ranges
+from replicode.inputs.ranges import ALLOWED, axes_of
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.modules import bayes_module
 from replicode.phases import bayes
@@ -124,7 +124,7 @@ def phase(
     if nu is None:
         raise InputError("nu", nu, f"{ALLOWED}: without scores there is one solution everywhere")
     given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    ranges, fixed = axes_of(2, read_ranges(given, parameters or {}, more))
+    ranges, fixed = axes_of(2, given, parameters, more)
     plane, target, told = Plane(*ranges), picture_asked_for(output), say or (lambda _: None)
     texts = ModelTexts(model, loss, labels, spectrum, teacher)
     theory, question = _level(chosen, (act, task, tokens), texts, fixed, plane, keep)
