@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, cast
 
@@ -15,7 +15,6 @@ from replicode.theory.derive.dynamics import (
     RESIDUAL,
     SLOPE,
     DynamicsSystem,
-    GivenScores,
     covariance_of,
     label_weights,
     mean_of,
@@ -33,7 +32,7 @@ _LARGEST = 400
 
 def dynamics_chain(system: DynamicsSystem) -> tuple[Step, ...]:
     """The step, the overlaps, the averages given the scores, and the flow as a descent of the risk."""
-    parts = {
+    parts: dict[str, Iterable[Step]] = {
         "A step of descent": [*(_gain(system) if system.polynomial else ()), *_slopes(system)],
         "The overlaps": _overlaps(system),
         "The fields given the scores": _given(system),
@@ -71,15 +70,13 @@ def _slopes(system: DynamicsSystem) -> list[Step]:
     ]
 
 
-def _overlaps(system: DynamicsSystem) -> list[Step]:
+def _overlaps(system: DynamicsSystem) -> Iterator[Step]:
     moved = (DIR_A + STEP_A) * (DIR_B + STEP_B)
-    found = [
-        Step(
-            "a coordinate's part in an overlap after a step: along b, along a, and the product of both steps",
-            moved - DIR_A * DIR_B,
-            STEP_A * DIR_B + DIR_A * STEP_B + STEP_A * STEP_B,
-        )
-    ]
+    yield Step(
+        "a coordinate's part in an overlap after a step: along b, along a, and the product of both steps",
+        moved - DIR_A * DIR_B,
+        STEP_A * DIR_B + DIR_A * STEP_B + STEP_A * STEP_B,
+    )
     for symbol, (one, two) in overlap_pairs(system.model).items():
         if symbol == one.block.q:
             continue
@@ -87,28 +84,18 @@ def _overlaps(system: DynamicsSystem) -> list[Step]:
         scale = sp.sqrt(sp.Mul(*norms))
         slopes = {s: sp.diff(symbol / scale, s) for s in (symbol, *norms)}
         change = sp.Add(*[slope * system.rates[s] for s, slope in slopes.items()])
-        found.append(
-            Step(f"with norms kept, {symbol} moves as its cosine does", scale * change, system.spherical[symbol])
-        )
-    return found
+        yield Step(f"with norms kept, {symbol} moves as its cosine does", scale * change, system.spherical[symbol])
 
 
-def _given(system: DynamicsSystem) -> list[Step]:
+def _given(system: DynamicsSystem) -> Iterator[Step]:
     """What the normals behind the scores carry, and the rest, add up to the law of the fields."""
-    found = []
     for name, given in (("the hidden token", system.hidden), ("an idle token", system.idle)):
-        found += [*_covariances(name, given)]
-    return found
-
-
-def _covariances(name: str, given: GivenScores) -> list[Step]:
-    law, steps = given.law, []
-    for i, one in enumerate(law.fields):
-        for j, two in enumerate(law.fields[: i + 1]):
-            carried = sp.Add(*[row[i] * row[j] for row in given.loadings])
-            rule = f"the covariance of {one} and {two} of {name}, carried by the scores and the rest"
-            steps.append(Step(rule, carried + given.covariance[i, j], law.covariance[i, j]))
-    return steps
+        law = given.law
+        for i, one in enumerate(law.fields):
+            for j, two in enumerate(law.fields[: i + 1]):
+                carried = sp.Add(*[row[i] * row[j] for row in given.loadings])
+                rule = f"the covariance of {one} and {two} of {name}, carried by the scores and the rest"
+                yield Step(rule, carried + given.covariance[i, j], law.covariance[i, j])
 
 
 def _isserlis(system: DynamicsSystem) -> list[Step]:

@@ -8,6 +8,8 @@ Stein's theorems on exp(t.w), whose averages are closed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import sympy as sp
 
 from replicode.theory.chain.activation import (
@@ -48,7 +50,7 @@ def chain(system: SaddleSystem) -> tuple[Step, ...]:
     tokens = explicit_tokens(system)
     scored = system.model.has_scores
     explicit = scored and not system.values.steps
-    parts = {
+    parts: dict[str, Iterable[Step]] = {
         "Replicas": replicas(),
         "Replica-symmetric matrices": matrices(),
         "The prior": prior(system),
