@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.branches.bayes_line import BayesLine, Solved, bayes_line
 from replicode.branches.tracing import USUAL_ERROR, Traced, Tracer
+from replicode.figures.beside import saved
+from replicode.figures.curves import draw
 from replicode.figures.drawing import picture_asked_for
 from replicode.inputs.arguments import error_asked
 from replicode.inputs.content import activation_text
@@ -169,7 +171,7 @@ def curve(
             activations=names, range=[axis.low, axis.high, axis.count], optimal=optimal, digits=digits
         ),
     )
-    return found if target is None else _saved(found, target, axis.logarithmic)
+    return found if target is None else saved("curve", found, target, lambda to: draw(found, to, axis.logarithmic))
 
 
 def _traced(
@@ -251,11 +253,3 @@ def _trained(posed: Any, axis: Range, traced: Traced, optimal: bool, told: Say) 
             marks.append({axis.name: value, "mean": mean, "sem": sem})
             told(f"trained at {axis.name} = {value:.4g}: {mean:.4f} +- {sem:.4f}")
     return tuple(marks)
-
-
-def _saved(found: Curve, target: Path, logarithmic: bool) -> Curve:
-    """Draw, and leave the data beside the picture."""
-    from replicode.figures.beside import saved
-    from replicode.figures.curves import draw
-
-    return saved("curve", found, target, lambda path: draw(found, path, logarithmic))

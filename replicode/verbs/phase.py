@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from replicode.codegen.runtime.kernel import ORDER_NAMES
+from replicode.figures.beside import saved
 from replicode.figures.drawing import picture_asked_for
+from replicode.figures.phase import draw
 from replicode.inputs.arguments import PHYSICS, check_parameters, not_negative, one_of, positive
 from replicode.inputs.asked import asked
 from replicode.inputs.content import task_content
@@ -141,7 +143,7 @@ def phase(
         warnings=tuple(warnings),
         asked=question | {"level": chosen, "points": count, "ranges": {r.name: [r.low, r.high] for r in ranges}},
     )
-    return found if target is None else _saved(found, plane, looks, lines, target)
+    return found if target is None else saved("phase", found, target, lambda to: draw(found, plane, looks, lines, to))
 
 
 def _level(
@@ -275,11 +277,3 @@ def _tried(level: str, looks: Sequence[Look]) -> tuple[str, ...]:
         f"solutions were found by: {', '.join(found)}",
         "between points: continuation of every branch, folds followed as lines",
     )
-
-
-def _saved(found: Phase, plane: Plane, looks: Sequence[Look], lines: Sequence[Line], target: Path) -> Phase:
-    """Draw, and leave the data beside the picture."""
-    from replicode.figures.beside import saved
-    from replicode.figures.phase import draw
-
-    return saved("phase", found, target, lambda path: draw(found, plane, looks, lines, path))
