@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from replicode.codegen.writing import checked_file, write_picture
-from replicode.extras import needed
+from replicode.theory.errors import ReplicodeError
 from replicode.theory.lengths import lengths
 
 FORMATS = ("svg", "pdf")
@@ -34,7 +34,11 @@ BAYES_COLOUR = "0.25"
 
 def pyplot() -> Any:
     """matplotlib's pyplot without a display, or an error that says how to get it."""
-    needed("matplotlib", "plot").use("Agg")
+    try:
+        import matplotlib
+    except ImportError:
+        raise ReplicodeError("matplotlib is not installed: install the extra, pip install 'replicode[plot]'") from None
+    matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
     return plt
