@@ -195,16 +195,16 @@ THEORY = [
     Mutant(
         "adjoint without the flow",
         "theory/calculus/tokens.py",
-        "tidy(by_sums(symbols[c])) + flow)",
-        "tidy(by_sums(symbols[c])))",
+        "by_sums(symbols[c]) + flow)",
+        "by_sums(symbols[c]))",
         softmax_kernels,
         ordinary=True,
     ),
     Mutant(
         "rates of sums without the flow",
         "theory/calculus/tokens.py",
-        "tidy(sp.diff(bodies[c], v)) + flow))",
-        "tidy(sp.diff(bodies[c], v))))",
+        "sp.diff(bodies[c], v) + flow))",
+        "sp.diff(bodies[c], v)))",
         softmax_kernels,
     ),
     Mutant(
