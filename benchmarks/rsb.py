@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import replicode as rc
-from replicode.modules import step_module
+from replicode.modules import module_for
 from replicode.validation.ledger import Ledger
 
 TABLE = Path(__file__).parents[1] / "docs" / "stability.md"
@@ -37,7 +37,7 @@ def unstable_points() -> dict[tuple[float, float, float], dict[str, tuple[float,
 
 def theories(point: tuple[float, float, float], kept: Ledger) -> dict[str, Any]:
     """Replica symmetry and one step at a point of the table, from the file when they are there."""
-    module, _ = step_module("softmax", "spiked", 2, backend="fast")
+    module, _ = module_for("softmax", "spiked", 2, "fast", level="1rsb")
     key = {"point": list(point), "signature": module.METADATA["signature"]}
     if (known := kept.get(key)) is not None:
         return dict(known)

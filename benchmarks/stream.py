@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from benchmarks.timing import table
-from replicode.modules import dynamics_module
+from replicode.modules import module_for
 from replicode.validation.training.stream import Descent, Stream, _Stepper, start_vectors
 
 SIZES = ((1000, 16), (4000, 16))
@@ -48,7 +48,7 @@ def measured(module, dim, seeds):
 
 def run():
     """Print the table."""
-    module, _ = dynamics_module("softmax", "spiked", 2, {})
+    module, _ = module_for("softmax", "spiked", 2, given={}, level="dynamics")
     rows = []
     for dim, seeds in SIZES:
         step, reads, draws = measured(module, dim, seeds)

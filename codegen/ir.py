@@ -211,6 +211,11 @@ class Matrix:
     rows: tuple[tuple[sp.Expr, ...], ...]
     notes: tuple[str, ...] = ()
 
+    @staticmethod
+    def of(matrix: sp.ImmutableMatrix, notes: tuple[str, ...] = ()) -> Matrix:
+        """That of SymPy."""
+        return Matrix(tuple(tuple(matrix.row(i)) for i in range(matrix.rows)), notes)
+
 
 Returned: TypeAlias = sp.Expr | Vector | Matrix | tuple[Any, ...] | None
 
@@ -239,14 +244,20 @@ class Function:
 class Level:
     """What the modules of a level are made of: parts of the run-time, in order, and the names that they are used by.
 
-    `legend` says what its symbols mean, `derived` what its derived functions have in common.
+    Of these `inner` are not public. `legend` says what its symbols mean, `derived` what its derived functions have in
+    common.
     """
 
     parts: tuple[str, ...]
     public: tuple[str, ...]
-    entries: tuple[str, ...]
+    inner: tuple[str, ...]
     legend: str
     derived: str
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """All of these names."""
+        return (*self.public, *self.inner)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -36,10 +37,10 @@ def module_for(
     With `given`, values over the activation's own, every parameter must have one: this is found before any derivation.
     """
     one_of("backend", backend, BACKENDS)
-    law = lengths(tokens)
-    payload = _payload(act, task, law, given, model, level)
+    theory = _Theory(act, task, lengths(tokens), model, level)
+    payload = theory.payload(given)
     values = {**payload["settled"], **(given or {})}
-    module = _loaded(payload["source"]) if backend == "numpy" else _compiled(act, task, law, payload["source"], model)
+    module = _loaded(payload["source"]) if backend == "numpy" else theory.compiled(payload["source"])
     if given is not None:
         check_parameters(module.PARAMETERS, values)
     return module, values
@@ -47,7 +48,7 @@ def module_for(
 
 def module_source(act: ActivationLike, task: str | Task, tokens: Tokens) -> str:
     """The source of the generated module, from the cache when it is there."""
-    return str(_payload(act, task, lengths(tokens), None, None)["source"])
+    return str(_Theory(act, task, lengths(tokens)).payload(None)["source"])
 
 
 def bayes_module(task: str | Task, tokens: Tokens, model: Model | None = None) -> ModuleType:
@@ -55,82 +56,57 @@ def bayes_module(task: str | Task, tokens: Tokens, model: Model | None = None) -
     return module_for(None, task, tokens, model=model, level="bayes")[0]
 
 
-def dynamics_module(
-    act: ActivationLike, task: str | Task, tokens: Tokens, given: Mapping[str, float], model: Model | None = None
-) -> tuple[ModuleType, dict[str, float]]:
-    """The generated module of the training dynamics, and the values of the activation's parameters."""
-    return module_for(act, task, tokens, given=given, model=model, level="dynamics")
+@dataclass(frozen=True)
+class _Theory:
+    """What a module is made of: no activation matters to bayes, and without a model it is the default one."""
 
+    act: ActivationLike | None
+    task: str | Task
+    law: Lengths
+    model: Model | None = None
+    level: str = "rs"
 
-def step_module(
-    act: ActivationLike,
-    task: str | Task,
-    tokens: Tokens,
-    given: Mapping[str, float] | None = None,
-    model: Model | None = None,
-    backend: str = "numpy",
-) -> tuple[ModuleType, dict[str, float]]:
-    """The generated module of one step of breaking, and the values of the activation's parameters."""
-    return module_for(act, task, tokens, backend, given, model, "1rsb")
+    @property
+    def key(self) -> Content:
+        """What names and objects stand for."""
+        own = () if self.act is None else (activation_content(self.act),)
+        return *own, task_content(self.task), repr(self.law), *model_content(self.model)
 
+    def payload(self, given: Mapping[str, float] | None) -> dict[str, Any]:
+        """The source, and the values that the activation's parameters have of its own."""
+        kind = "module" if self.level == "rs" else f"{self.level}_module"
+        return cached(kind, self.key, lambda: self._generated(given))
 
-def _key(act: ActivationLike | None, task: str | Task, tokens: Lengths, model: Model | None) -> Content:
-    own = () if act is None else (activation_content(act),)
-    return *own, task_content(task), repr(tokens), *model_content(model)
+    def _generated(self, given: Mapping[str, float] | None) -> dict[str, Any]:
+        from replicode.codegen.compiler import generate
 
+        made, known = None, dict[str, float]()
+        if self.act is not None:
+            from replicode.theory.language.activation import activation
 
-def _payload(
-    act: ActivationLike | None,
-    task: str | Task,
-    tokens: Lengths,
-    given: Mapping[str, float] | None,
-    model: Model | None,
-    level: str = "rs",
-) -> dict[str, Any]:
-    kind = "module" if level == "rs" else f"{level}_module"
-    return cached(kind, _key(act, task, tokens, model), lambda: _build(act, task, tokens, given, model, level))
+            made = activation(self.act)
+            known = {p: float(v) for p, v in {**made.defaults, **made.values}.items()}
+            if given is not None:
+                check_parameters(made.parameters, {**known, **given})
+        system = derived(self.level, made, self.task, self.law, self.model)
+        of = "any estimator" if made is None else made.text
+        made_for = f"{of}, task {system.task.text}, {self.law} tokens, level {self.level}"
+        return {"made_for": made_for, "source": generate(system).source, "settled": known}
 
+    def compiled(self, source: str) -> ModuleType:
+        """The module with compiled loops, cached for this compiler and processor."""
+        from replicode.codegen.compiled.native import machine
 
-def _build(
-    act: ActivationLike | None,
-    task: str | Task,
-    tokens: Lengths,
-    given: Mapping[str, float] | None,
-    model: Model | None,
-    level: str,
-) -> dict[str, Any]:
-    from replicode.codegen.compiler import generate
+        return _accelerated(source, cached("fast", (*self.key, machine()), self._library)["library"])
 
-    made, known = None, dict[str, float]()
-    if act is not None:
-        from replicode.theory.language.activation import activation
-
-        made = activation(act)
-        known = {p: float(v) for p, v in {**made.defaults, **made.values}.items()}
-        if given is not None:
-            check_parameters(made.parameters, {**known, **given})
-    system = derived(level, made, task, tokens, model)
-    of = "any estimator" if made is None else made.text
-    made_for = f"{of}, task {system.task.text}, {tokens} tokens, level {level}"
-    return {"made_for": made_for, "source": generate(system).source, "settled": known}
-
-
-def _compiled(
-    act: ActivationLike | None, task: str | Task, tokens: Lengths, source: str, model: Model | None
-) -> ModuleType:
-    """The module with compiled loops, cached for this compiler and processor."""
-    from replicode.codegen.compiled.native import machine
-
-    def build() -> dict[str, Any]:
+    def _library(self) -> dict[str, Any]:
         from replicode.codegen.compiled.fast import c_source, compiled
         from replicode.theory.derive.saddle import derive
         from replicode.theory.language.activation import activation
 
-        system = derive(activation(act), task, tokens, model)
+        system = derive(activation(self.act), self.task, self.law, self.model)
         library = base64.b64encode(compiled(c_source(system))).decode()
-        return {"made_for": f"compiled {system.activation.text}, {tokens} tokens", "library": library}
-
-    return _accelerated(source, cached("fast", (*_key(act, task, tokens, model), machine()), build)["library"])
+        return {"made_for": f"compiled {system.activation.text}, {self.law} tokens", "library": library}
 
 
 @lru_cache(maxsize=32)

@@ -27,14 +27,15 @@ class Result:
     """The protocol; `warnings` say what is not to be trusted."""
 
     headline: ClassVar[tuple[str, ...]] = ()
+    bounded: ClassVar[tuple[str, ...]] = ()  # the numbers whose error is `error`
     warnings: tuple[str, ...] = ()
     asked: Mapping[str, Any] = field(default_factory=dict)
     version: str = __version__
 
     @property
     def ok(self) -> bool:
-        """Whether the result is to be trusted as it stands."""
-        return not self.warnings
+        """Whether the result is to be trusted as it stands; a verdict is that training agrees with the theory."""
+        return not self.warnings and getattr(self, "verdict", "agrees") == "agrees"
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain dicts, lists and numbers, ready for JSON; what was asked comes last."""
@@ -42,7 +43,7 @@ class Result:
 
     def bounds(self) -> Mapping[str, float | None]:
         """The errors of its numbers, by name."""
-        return {}
+        return {name: getattr(self, "error", None) for name in self.bounded}
 
     def shown(self) -> dict[str, Any]:
         """What people read: the result without what they have just typed, every number to its error."""
@@ -212,11 +213,6 @@ class Report(Result):
     power: float | None
     seeds_needed: int | None
     bayes_risk: float | None
-
-    @property
-    def ok(self) -> bool:
-        """Whether training agrees with a theory that itself is to be trusted."""
-        return self.verdict == "agrees" and not self.warnings
 
 
 @dataclass(frozen=True, repr=False)

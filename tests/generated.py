@@ -6,7 +6,7 @@ that patch one use `monkeypatch`, which takes it back.
 
 from functools import cache
 
-from replicode.modules import module_for, step_module
+from replicode.modules import module_for
 
 
 @cache
@@ -18,7 +18,7 @@ def module_of(activation, task="spiked", tokens=2):
 @cache
 def step_module_of(activation, task="spiked", tokens=2):
     """The module of one step of replica symmetry breaking."""
-    return step_module(activation, task, tokens)[0]
+    return module_for(activation, task, tokens, level="1rsb")[0]
 
 
 def bayes_gain(task, nu, tokens):

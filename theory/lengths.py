@@ -22,7 +22,12 @@ class Lengths:
     def __str__(self) -> str:
         if self.fixed is not None:
             return str(self.fixed)
-        return ",".join(f"{n}:{p!r}" for n, p in zip(self.tokens, self.weights, strict=True))
+        return ",".join(f"{n}:{p!r}" for n, p in self.shares)
+
+    @property
+    def shares(self) -> tuple[tuple[int, float], ...]:
+        """Every number of tokens with its probability."""
+        return tuple(zip(self.tokens, self.weights, strict=True))
 
     @property
     def fixed(self) -> int | None:

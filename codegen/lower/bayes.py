@@ -13,11 +13,10 @@ import sympy as sp
 
 from replicode.codegen.contract import declared
 from replicode.codegen.ir import Function, Level, Matrix, ModuleIR, Provenance, Returned, Unpacked, Vector
-from replicode.codegen.lower.stamp import VERSIONS, hashed, structure_of
+from replicode.codegen.lower.stamp import VERSIONS, hashed, structure_of, told_lengths
 from replicode.theory.chain.bayes import bayes_equations
 from replicode.theory.derive.bayes import BayesSystem, entropy_of
 from replicode.theory.derive.bayes_prior import coordinate_terms, prior_function
-from replicode.theory.errors import InputError
 from replicode.theory.gaussian.sequence import SignedFunction
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import DEFAULT_MODEL, Model
@@ -26,30 +25,11 @@ PUBLIC = ("METADATA", "Branch", "Solution", "branches", "free_entropy", "solve")
 LEVEL = Level(
     parts=(
         *("kernel", "bayes_kernel", "nodes", "inputs", "wording", "prior", "spectrum", "bayes_rates", "bayes_prior"),
-        *(
-            "driver",
-            "bayes_label",
-            "bayes_weight",
-            "bayes_own",
-            "bayes_keys",
-            "bayes_location",
-            "bayes_sampled",
-            "bayes_coupled",
-        ),
-        *("bayes_evolution", "bayes_solver", "spectrum_text"),
-        *("options", "script"),
+        *("driver", "refinement", "bayes_label", "bayes_weight", "bayes_own", "bayes_keys", "bayes_location"),
+        *("bayes_sampled", "bayes_coupled", "bayes_evolution", "bayes_solver", "spectrum_text", "options", "script"),
     ),
     public=PUBLIC,
-    entries=(
-        *PUBLIC,
-        "LENGTHS",
-        "BayesOverlaps",
-        "channel_at",
-        "spectrum_of",
-        "ArgumentError",
-        "OutOfReach",
-        "__main__",
-    ),
+    inner=("LENGTHS", "BayesOverlaps", "channel_at", "spectrum_of", "ArgumentError", "OutOfReach", "__main__"),
     legend="""
 Legend. Blocks: k (scores) and v (values). q of a block is the overlap of the posterior mean with its teacher, V = 1 - q
 what is not known of it, qh the conjugate of q. Fields of a token: w_chi and w_z, what the posterior means say of its
@@ -66,8 +46,7 @@ _PRIOR_SEAMS = ("overlaps", "entropy", "informed", "contraction")
 
 def lower_bayes(system: BayesSystem, coupled: bool | None = None) -> ModuleIR:
     """Everything that is emitted for a derived system; nodes over all scores are taken where the weight needs them."""
-    if system.lengths is None:
-        raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
+    law = told_lengths(system.lengths)
     over_all = system.location.coupled if coupled is None else coupled
     derived = (*_scalar_functions(system), *(_coupled_functions(system) if over_all else _own_functions(system)))
     functions = tuple(replace(f, returned=_declared_names(f.returned, system.model)) for f in derived)
@@ -76,7 +55,7 @@ def lower_bayes(system: BayesSystem, coupled: bool | None = None) -> ModuleIR:
         level=LEVEL,
         provenance=_provenance(system, functions, signature),
         parameters=(),
-        constants=_constants(system, system.lengths, signature),
+        constants=_constants(system, law, signature),
         lengths=(),
         moments=(),
         functions=functions,
@@ -189,9 +168,9 @@ def _coupled_functions(system: BayesSystem) -> tuple[Function, ...]:
 
 def _choices(system: BayesSystem, over_all: bool) -> dict[str, str]:
     """The channel, within it the weight or the tables, and the prior."""
-    prior = {"add_options": "no_options"}
+    prior = {"OPTIONS": "(sample_options,)"}
     if system.model.structured:
-        prior = {"add_options": "structured_options", "read_options": "with_spectrum"}
+        prior = {"OPTIONS": "(sample_options, spectrum_options)", "READERS": "(with_spectrum,)"}
         prior |= {"spectrum_of": "spectral_spectrum_of"}
         prior |= {f"{name}_at": f"spectral_{name}" for name in _PRIOR_SEAMS}
     if over_all:
@@ -215,7 +194,7 @@ def _constants(system: BayesSystem, lengths: Lengths, signature: str) -> dict[st
     return {
         "METADATA": metadata,
         "HARD_LIMIT": 0 if system.hard is None else system.hard.sign,
-        "LENGTHS": tuple(zip(lengths.tokens, lengths.weights, strict=True)),
+        "LENGTHS": lengths.shares,
         "DIFFERENCES": weight.shift_invariant,
         "POWER": 0.0 if weight.power is None else float(weight.power.power),
     }

@@ -25,7 +25,7 @@ from replicode.codegen.ir import (
 from replicode.codegen.lower.equations import kinks, label_functions, location_functions, ratio_functions
 from replicode.codegen.lower.kernels import kernel_of, pullback_derivatives, stable_form
 from replicode.codegen.lower.module import label_constants, places
-from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
+from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of, suffix, told_lengths
 from replicode.theory.derive.dynamics import (
     DynamicsSystem,
     GivenScores,
@@ -38,31 +38,21 @@ from replicode.theory.derive.factorised import token_bodies
 from replicode.theory.derive.gains import GAINS
 from replicode.theory.derive.label import label_kinks, own_noise
 from replicode.theory.derive.pieces import loss_kinks
-from replicode.theory.errors import InputError
 from replicode.theory.language.nodes import X
-from replicode.theory.lengths import Lengths
 from replicode.theory.properties.kinks import piecewise
 
 PUBLIC = (
-    *("METADATA", "FixedPoint", "Plateau", "Trajectory", "critical_rate", "field", "fixed_points", "plateau"),
-    *("right_hand_side", "solve"),
+    *("METADATA", "FixedPoint", "Plateau", "Trajectory"),
+    *("critical_rate", "field", "fixed_points", "plateau", "solve"),
 )
 LEVEL = Level(
     parts=(
-        *("kernel", "dynamics_kernel", "nodes", "linear", "inputs", "wording", "dynamics_nodes", "dynamics_averages"),
-        *(
-            "dynamics_gains",
-            "dynamics_located",
-            "dynamics_factors",
-            "dynamics_flow",
-            "dynamics_solver",
-            "dynamics_points",
-            "options",
-            "script",
-        ),
+        *("kernel", "dynamics_kernel", "nodes", "linear", "driver", "refinement", "inputs", "wording"),
+        *("dynamics_nodes", "dynamics_averages", "dynamics_gains", "dynamics_located", "dynamics_factors"),
+        *("dynamics_flow", "dynamics_solver", "dynamics_points", "options", "script"),
     ),
     public=PUBLIC,
-    entries=(*PUBLIC, "SEQUENCES", "PARAMETERS", "ArgumentError", "OutOfReach", "Motion", "Descent", "__main__"),
+    inner=("SEQUENCES", "PARAMETERS", "ArgumentError", "OutOfReach", "Motion", "Descent", "__main__"),
     legend="""
 Legend. Blocks: k (scores) and v (values). Overlaps: m of a block with its teacher, q its squared norm, and the cross
 ones k_vstar = k.v*/D, v_kstar = v.k*/D, k_v = k.v/D. Fields of a token: chi* and z*, its score and value under the
@@ -78,9 +68,8 @@ _OVERLAP_NAMES = ("m_k", "q_k", "m_v", "q_v", "kv_star", "vk_star", "kv")
 
 def lower_dynamics(system: DynamicsSystem) -> ModuleIR:
     """Everything that is emitted for a derived system."""
-    if system.lengths is None:
-        raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
-    lengths = tuple(_length(system, n, share) for n, share in _shares(system.lengths))
+    law = told_lengths(system.lengths)
+    lengths = tuple(_length(system, n, share) for n, share in law.shares)
     signature = signature_of(system, "dynamics", LEVEL.parts)
     return ModuleIR(
         level=LEVEL,
@@ -94,16 +83,11 @@ def lower_dynamics(system: DynamicsSystem) -> ModuleIR:
     )
 
 
-def _shares(lengths: Lengths) -> list[tuple[int, float]]:
-    return list(zip(lengths.tokens, lengths.weights, strict=True))
-
-
 def _length(system: DynamicsSystem, tokens: int, share: float) -> LengthIR:
     """The activation with its Jacobian at one number of tokens."""
-    fixed = system.lengths is not None and system.lengths.fixed is not None
-    suffix = "" if fixed else f"_{tokens}"
     row_sum = Function(declared("row_sum"), (), (), None)
-    return LengthIR(tokens, share, suffix, 0, (attention_kernel(system, tokens),), None, row_sum)
+    of = suffix(told_lengths(system.lengths), tokens)
+    return LengthIR(tokens, share, of, 0, (attention_kernel(system, tokens),), None, row_sum)
 
 
 def attention_kernel(system: DynamicsSystem, tokens: int) -> Kernel:
@@ -160,20 +144,18 @@ def _functions(system: DynamicsSystem) -> tuple[Function, ...]:
     named = (overlaps, Unpacked("pulls", pulls), Unpacked("spreads", spreads))
     rates = Vector(tuple(system.rates.values()), tuple(f"d {o}/dt" for o in system.overlaps))
     spherical = Vector(tuple(system.spherical.values()), tuple(f"d {o}/dt" for o in system.overlaps))
-    rows = tuple(tuple(system.mobility.row(i)) for i in range(system.mobility.rows))
+    matrix = Matrix.of(system.mobility, tuple(o.name for o in system.overlaps))
     return (
         _given("hidden_given", system.hidden, overlaps),
         _given("idle_given", system.idle, overlaps),
         Function(declared("overlap_rates"), named, (), rates),
         Function(declared("spherical_rates"), named, (), spherical),
-        Function(declared("mobility"), (overlaps,), (), Matrix(rows, tuple(o.name for o in system.overlaps))),
+        Function(declared("mobility"), (overlaps,), (), matrix),
     )
 
 
 def _given(name: str, found: GivenScores, overlaps: Unpacked) -> Function:
-    law = found.law
-    rows = tuple(tuple(law.covariance.row(i)) for i in range(law.covariance.rows))
-    returned: Returned = (Vector(tuple(law.mean)), Matrix(rows), Matrix(found.loadings))
+    returned: Returned = (Vector(tuple(found.law.mean)), Matrix.of(found.law.covariance), Matrix(found.loadings))
     return Function(declared(name), (overlaps,), (), returned)
 
 
@@ -182,7 +164,11 @@ def _choices(system: DynamicsSystem, lengths: tuple[LengthIR, ...]) -> dict[str,
     kind = system.location.kind
     nodes = f"{kind}_nodes" if kind in ("gaussian", "own") else "coupled_nodes"
     entries = [f"SequenceKernel({n.tokens}, {n.share!r}, attention{n.suffix})" for n in lengths]
-    shared = {"SEQUENCES": f"({', '.join(entries)},)", "score_nodes": nodes, "add_options": "descent_options"}
+    shared = {
+        "SEQUENCES": f"({', '.join(entries)},)",
+        "score_nodes": nodes,
+        "OPTIONS": "(descent_options, parameter_options)",
+    }
     if system.factorised:
         where = "unlocated" if kind == "gaussian" else "own_located" if kind == "own" else "coupled_located"
         kinks_at = "no_kinks" if system.properties.smooth else "kink_points"

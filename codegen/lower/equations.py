@@ -91,7 +91,7 @@ def slopes_of(system: SaddleSystem) -> tuple[str, ...]:
     return tuple(SLOPES[role] for role in ("score", "value") if weighted[role])
 
 
-def _explicit(name: str, names: Sequence[Unpacked], equations: Mapping[sp.Symbol, sp.Expr]) -> Function:
+def explicit(name: str, names: Sequence[Unpacked], equations: Mapping[sp.Symbol, sp.Expr]) -> Function:
     """A vector of named equations."""
     assignments = tuple(Assignment(s, e) for s, e in equations.items())
     return Function(declared(name), tuple(names), assignments, Vector(tuple(equations)))
@@ -104,11 +104,7 @@ def laws(system: SaddleSystem) -> list[Function]:
 
 
 def _law(name: str, law: FieldLaw, order: Unpacked) -> Function:
-    return Function(declared(name), (order,), (), (Vector(tuple(law.mean)), Matrix(_rows(law.covariance))))
-
-
-def _rows(matrix: sp.ImmutableMatrix) -> tuple[tuple[sp.Expr, ...], ...]:
-    return tuple(tuple(matrix.row(i)) for i in range(matrix.rows))
+    return Function(declared(name), (order,), (), (Vector(tuple(law.mean)), Matrix.of(law.covariance)))
 
 
 def location_functions(place: Location) -> list[Function]:
@@ -218,7 +214,7 @@ def moment_functions(system: SaddleSystem, found: Moments) -> list[Function]:
     sums = tuple(Assignment(s, moment) for s, moment in found.moments.items())
     return [
         Function(signature, (), sums, Vector(symbols)),
-        _explicit("rates_from_moments", (names_of(system.model).order, Unpacked("moments", symbols)), found.rates),
+        explicit("rates_from_moments", (names_of(system.model).order, Unpacked("moments", symbols)), found.rates),
     ]
 
 
@@ -229,10 +225,10 @@ def saddle_maps(system: SaddleSystem) -> list[Function]:
     slopes = Vector(tuple(system.gradient[u] for u in unknowns), tuple(f"df/d{u.name}" for u in unknowns))
     value = system.free_energy.xreplace({envelope_of(model): ENVELOPE})
     return [
-        _explicit("conjugates_from_rates", (names.rates,), system.conjugate_update),
+        explicit("conjugates_from_rates", (names.rates,), system.conjugate_update),
         *_of_prior(
             model,
-            _explicit("prior_update", (names.conjugates,), {s: system.prior_update[s] for s in model.order_parameters}),
+            explicit("prior_update", (names.conjugates,), {s: system.prior_update[s] for s in model.order_parameters}),
             Function(declared("free_energy_value"), (names.order, names.conjugates), (), value),
             Function(declared("free_energy_gradient"), (names.order, names.conjugates, names.rates), (), slopes),
         ),
@@ -275,7 +271,7 @@ def spectral_functions(system: SaddleSystem) -> list[Function]:
     norms = penalised_norms(system.free_energy, model)
     return [
         Function(declared("coordinate_terms"), (), (), coordinate_terms(model)),
-        *_of_prior(model, _explicit("penalised_norms", (names_of(model).conjugates,), norms)),
+        *_of_prior(model, explicit("penalised_norms", (names_of(model).conjugates,), norms)),
     ]
 
 
@@ -287,7 +283,7 @@ def curvature_functions(found: Curvature, model: Model) -> list[Function]:
         declared("free_energy_hessian"),
         (names.order, names.conjugates),
         _second_rates(found.jacobian, model),
-        Matrix(_rows(found.jacobian), notes),
+        Matrix.of(found.jacobian, notes),
     )
     (hessian,) = _of_prior(model, hessian)
     slopes = Function(
@@ -310,7 +306,7 @@ def sensitivity_functions(system: SaddleSystem) -> list[Function]:
         return []
     names = names_of(system.model)
     taken = names.order, names.conjugates, names.rates
-    rows = Matrix(_rows(explicit_slopes(system)), ("d/dalpha", "d/dlambda_k", "d/dlambda_v"))
+    rows = Matrix.of(explicit_slopes(system), ("d/dalpha", "d/dlambda_k", "d/dlambda_v"))
     return _of_prior(system.model, Function(declared("parameter_slopes"), taken, (), rows))
 
 
@@ -346,7 +342,7 @@ def stability_function(model: Model) -> Function:
     by_role = [model.blocks.index(model.block(name)) for name in model.hidden.w]
     matrix, responses = (m.extract(by_role, by_role) for m in (stability_matrix(model), responses_of(model)))
     squares = Unpacked("squares", tuple(dict.fromkeys(responses)))
-    function = Function(declared("stability_matrix"), (names_of(model).order, squares), (), Matrix(_rows(matrix)))
+    function = Function(declared("stability_matrix"), (names_of(model).order, squares), (), Matrix.of(matrix))
     return _of_prior(model, function)[0]
 
 

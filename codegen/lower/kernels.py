@@ -64,53 +64,25 @@ def lower(system: SaddleSystem, tokens: int | None = None) -> KernelIR:
     slope = Output("slope", loss.gradient_x)
     curvature = Output("curvature", loss.hessian_xx, symmetric=True)
     fields = (X, W, *([RADIUS] if system.model.radial else [])), (Y, system.model.values.V)
+
+    def made(name: str, doc: str, definitions: Sequence[Definition], *outputs: Output) -> Kernel:
+        return kernel_of(stable, name, doc, *fields, definitions, outputs)
+
+    told = "loss, its slope in chi, sigma, the gain G_z = gain sigma, and the residual's own loss"
+    second = (
+        Output("h", loss.hessian_xx, symmetric=True),
+        Output("c", loss.hessian_xw),
+        Output("e", loss.hessian_ww, symmetric=True),
+    )
+    needed = (*sums, *(eliminated if system.values.steps else ()))
     kernels = [
         sigma_kernel(plain),
         pullback_kernel(plain),
-        kernel_of(
-            stable,
-            "loss",
-            "the loss with z eliminated",
-            *fields,
-            (*sums, *(eliminated if system.values.steps else ())),
-            [Output("value", loss.value)],
-        ),
-        kernel_of(
-            stable,
-            "gradient",
-            "loss, its slope in chi, sigma, the gain G_z = gain sigma, and the residual's own loss",
-            *fields,
-            slopes,
-            [value, slope, *gains],
-        ),
-        kernel_of(
-            stable,
-            "hessian",
-            "loss, slope and Hessian in chi",
-            *fields,
-            curved,
-            [value, slope, curvature],
-        ),
-        kernel_of(
-            stable,
-            "expansion",
-            "all of `gradient` and the Hessian in chi, at once",
-            *fields,
-            curved,
-            [value, slope, *gains, curvature],
-        ),
-        kernel_of(
-            stable,
-            "curvatures",
-            "second derivatives of the loss in (chi, chi), (chi, w_z), (w_z, w_z)",
-            *fields,
-            curved,
-            [
-                Output("h", loss.hessian_xx, symmetric=True),
-                Output("c", loss.hessian_xw),
-                Output("e", loss.hessian_ww, symmetric=True),
-            ],
-        ),
+        made("loss", "the loss with z eliminated", needed, Output("value", loss.value)),
+        made("gradient", told, slopes, value, slope, *gains),
+        made("hessian", "loss, slope and Hessian in chi", curved, value, slope, curvature),
+        made("expansion", "all of `gradient` and the Hessian in chi, at once", curved, value, slope, *gains, curvature),
+        made("curvatures", "second derivatives of the loss in (chi, chi), (chi, w_z), (w_z, w_z)", curved, *second),
     ]
     return KernelIR(system.activation.parameters, (*kernels, *(_factored(k) for k in kernels if _many(k, tokens))))
 

@@ -8,7 +8,15 @@ from dataclasses import replace
 from replicode.codegen.ir import LengthIR, Level, ModuleIR, Provenance
 from replicode.codegen.lower import equations
 from replicode.codegen.lower.kernels import lower
-from replicode.codegen.lower.stamp import ActivationSystem, constants_of, provenance_of, signature_of
+from replicode.codegen.lower.stamp import (
+    INNER,
+    OVER_SAMPLES,
+    ActivationSystem,
+    constants_of,
+    provenance_of,
+    signature_of,
+    told_lengths,
+)
 from replicode.codegen.rewrite.pair import expansion_program
 from replicode.codegen.rewrite.unrolled import UNROLLED_TOKENS
 from replicode.theory.derive.curvature import derivable, derive_curvature
@@ -16,21 +24,22 @@ from replicode.theory.derive.factorised import ratio
 from replicode.theory.derive.label import LabelLaw, label_kinks
 from replicode.theory.derive.location import Location
 from replicode.theory.derive.saddle import SaddleSystem
-from replicode.theory.errors import InputError, Refusal
+from replicode.theory.errors import Refusal
 from replicode.theory.lengths import Lengths
 from replicode.theory.model import Model
 from replicode.theory.properties.loss import is_smooth
 
 EXPANSION = "expansion"
+TRAINED = "sample_options, training_options, parameter_options"
 STRUCTURED = {
     **{name: f"spectral_{name}" for name in ("spectrum_of", "traces_at", "image_at", "softness_at", "norms_at")},
-    **{"add_options": "structured_trained_options", "read_options": "with_spectrum"},
+    **{"OPTIONS": f"({TRAINED}, spectrum_options)", "READERS": "(with_spectrum,)"},
 }
 RADIAL = {
     **{"radii_of": "empirical_radii", "scrambled": "radial_scrambled", "risk_at": "radial_risk"},
     **{"label_moments": "no_moments", "tested": "untested"},
     "ROUTES": "Routes(_ensemble, radial_averages, never_whole, coarse_radial, coarse_branch)",
-    **{"add_options": "radial_options", "read_options": "with_radii"},
+    **{"OPTIONS": f"({TRAINED}, radii_options)", "READERS": "(with_radii,)"},
     "averages_of_length": "_doubled_averages",
 }
 PUBLIC = (
@@ -39,58 +48,15 @@ PUBLIC = (
 )
 LEVEL = Level(
     parts=(
-        *(
-            "kernel",
-            "lengths",
-            "nodes",
-            "linear",
-            "driver",
-            "lowrank",
-            "places",
-            "inputs",
-            "wording",
-            "location",
-            "label",
-            "loss",
-            "fields",
-        ),
-        *(
-            "prox",
-            "prior",
-            "channel",
-            "aligned",
-            "proxfree",
-            "rows",
-            "onsets",
-            "folds",
-            "gaps",
-            "critical",
-            "signed",
-            "controls",
-            "seeking",
-            "contact",
-            "searched",
-            "mixture",
-            "population",
-            "tokenwise",
-            "hessian",
-        ),
-        *(
-            "spectrum",
-            "radial",
-            "fixedpoint",
-            "states",
-            "routes",
-            "sensitivity",
-            "searching",
-            "following",
-            "solver",
-            "energy",
-        ),
-        *("kinks", "values", "tested", "spectrum_text", "options", "script"),
+        *("kernel", "lengths", "nodes", "linear", "driver", "refinement", "lowrank", "places", "inputs", "wording"),
+        *("location", "label", "loss", "fields", "prox", "prior", "channel", "aligned", "proxfree", "rows", "onsets"),
+        *("folds", "gaps", "critical", "signed", "controls", "seeking", "contact", "searched", "mixture"),
+        *("population", "tokenwise", "hessian", "spectrum", "radial", "fixedpoint", "states", "routes"),
+        *("sensitivity", "searching", "following", "solver", "energy", "kinks", "values", "tested", "spectrum_text"),
+        *("options", "script"),
     ),
     public=PUBLIC,
-    entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
+    inner=INNER,
     legend="""
 Legend. Blocks: k (scores) and v (values). Order parameters of a block: m, the overlap with its teacher, q, its squared
 norm, V, its response; mh, qh and Vh are their conjugates. Fields of a sequence: w_chi and w_z of its tokens, and the
@@ -100,28 +66,24 @@ average over the fields, EM that of M, dEM_a its derivative in a. sigma is the a
 B = E sum sigma^2. S is the slope of the logarithm of the location's weight, where that is not in the law of the fields.
 A fold is where the map from prox points to fields turns back: there the prox jumps.
 """,
-    derived=(
-        "What is derived of this activation and task: arrays have the tokens along axis 0, the samples along axis 1."
-    ),
+    derived=OVER_SAMPLES,
 )
 
 
 def without(level: Level, *names: str) -> Level:
     """The level without some of its public names."""
-    kept = [tuple(n for n in of if n not in names) for of in (level.public, level.entries)]
-    return replace(level, public=kept[0], entries=kept[1])
+    return replace(level, public=tuple(n for n in level.public if n not in names))
 
 
 def lower_module(system: SaddleSystem) -> ModuleIR:
     """Everything that is emitted for a derived system."""
-    if system.lengths is None:
-        raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
+    law = told_lengths(system.lengths)
     if not system.model.weighs_values:
         told = "solved for sigma*w alone; what multiplies w belongs into the activation, which is the same problem"
         raise Refusal(f"output {system.model.output}: {told}")
-    lengths = tuple(lower_length(system, tokens, weight) for tokens, weight in _shares(system.lengths))
+    lengths = tuple(lower_length(system, tokens, weight) for tokens, weight in law.shares)
     moments = equations.channel_moments(system)
-    signature = system_signature(system)
+    signature = signature_of(system, "rs", LEVEL.parts)
     return ModuleIR(
         level=without(LEVEL, *_absent(system)),
         provenance=_provenance(system, signature, lengths),
@@ -146,7 +108,7 @@ def lower_module(system: SaddleSystem) -> ModuleIR:
             *equations.residual_functions(system),
             *([] if system.properties.smooth else [equations.kinks(system)]),
         ),
-        choices=choices(system, system.lengths),
+        choices=choices(system, law),
     )
 
 
@@ -154,10 +116,6 @@ def _absent(system: SaddleSystem) -> tuple[str, ...]:
     """Public names that a system has nothing for: the risk of tokens with radii asks for these too."""
     differences = () if equations.differentiable(system) else ("free_coordinates", "linearised_map")
     return (*differences, *(("population_risk", "risk_of_overlaps") if system.model.radial else ()))
-
-
-def _shares(lengths: Lengths) -> list[tuple[int, float]]:
-    return list(zip(lengths.tokens, lengths.weights, strict=True))
 
 
 def lower_length(system: SaddleSystem, tokens: int, share: float = 1.0) -> LengthIR:
@@ -174,11 +132,6 @@ def lower_length(system: SaddleSystem, tokens: int, share: float = 1.0) -> Lengt
         expansion=expansion_program(system, whole, tokens, first) if tokens <= UNROLLED_TOKENS else None,
         row_sum=equations.row_sum(system, tokens, system.balance),
     )
-
-
-def system_signature(system: SaddleSystem) -> str:
-    """Hash of the canonical expressions, IR version, options and run-time source; names do not enter."""
-    return signature_of(system, "rs", LEVEL.parts)
 
 
 def _provenance(system: SaddleSystem, signature: str, lengths: Sequence[LengthIR]) -> Provenance:
@@ -283,11 +236,8 @@ def _radial_choices(system: SaddleSystem) -> dict[str, str]:
     """Those of tokens with radii."""
     if not (system.properties.smooth and system.model.has_scores):
         raise Refusal(f"radii: {system.activation.text} sees no scores or has kinks, with which radii are not taken")
-    return (
-        RADIAL
-        if system.model.structured
-        else {**RADIAL, "add_options": "radii_options", "read_options": "with_radii_alone"}
-    )
+    both = {"OPTIONS": f"({TRAINED}, spectrum_options, radii_options)", "READERS": "(with_radii, with_spectrum)"}
+    return RADIAL | both if system.model.structured else RADIAL
 
 
 def _value_choices(system: SaddleSystem) -> dict[str, str]:

@@ -14,11 +14,19 @@ from replicode.codegen.lower import equations
 from replicode.codegen.lower.kernels import sigma_kernel, stable_form
 from replicode.codegen.lower.module import averaging_choices, places, without
 from replicode.codegen.lower.products import ProductTables
-from replicode.codegen.lower.stamp import constants_of, provenance_of, signature_of
+from replicode.codegen.lower.stamp import (
+    INNER,
+    OVER_SAMPLES,
+    constants_of,
+    provenance_of,
+    signature_of,
+    suffix,
+    told_lengths,
+)
 from replicode.theory.derive.factorised import ratio
 from replicode.theory.derive.location import Location, any_location, location
 from replicode.theory.derive.population import PopulationSystem, averages_of_tokens
-from replicode.theory.errors import InputError, Refusal
+from replicode.theory.errors import Refusal
 from replicode.theory.language.activation import Activation
 from replicode.theory.properties.kinks import piecewise
 
@@ -26,34 +34,30 @@ FIXED = ("population_risk", "risk_of_overlaps")
 PUBLIC = ("METADATA", "Solution", "averages_at", "location_gain", "optimum", *FIXED, "solve")
 LEVEL = Level(
     parts=(
-        *("kernel", "lengths", "nodes", "linear", "places", "inputs", "wording", "location", "label"),
-        *("population_kernel", "population", "tokenwise", "kinks", "onetoken", "threshold", "alltokens"),
-        *("optimum", "population_solver", "options", "script"),
+        *("kernel", "lengths", "nodes", "linear", "refinement", "places", "inputs", "wording", "location", "label"),
+        *("population_kernel", "population", "tokenwise", "kinks", "onetoken", "threshold", "alltokens", "optimum"),
+        *("population_solver", "options", "script"),
     ),
     public=PUBLIC,
-    entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
+    inner=INNER,
     legend="""
 Legend. Blocks: k (scores) and v (values). Overlaps of a block: m, that with its teacher, q, its squared norm. chi are
 the scores of the tokens of a sequence. Token 0, `eps`, is the hidden one; `l` stands for any of the others, the idle
 ones. sigma is the activation, A = E sigma_eps and B = E sum sigma^2, E being the average over sequences. With the best
 v the excess risk is a multiple of 1 - A^2/B, and the gain A^2/B is what k and free parameters make as large as it gets.
 """,
-    derived=(
-        "What is derived of this activation and task: arrays have the tokens along axis 0, the samples along axis 1."
-    ),
+    derived=OVER_SAMPLES,
 )
 
 
 def lower_population(system: PopulationSystem) -> ModuleIR:
     """Everything that is emitted for a derived system."""
-    if system.lengths is None:
-        raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
+    law = told_lengths(system.lengths)
     place, functions, seams, level = _of_fixed_estimators(system)
     signature = signature_of(system, "population", LEVEL.parts)
-    shares = zip(system.lengths.tokens, system.lengths.weights, strict=True)
     resolved = not system.properties.smooth and level is LEVEL
     shape = piecewise(system.activation) if resolved else system.activation
-    lengths = tuple(_length(system, shape, tokens, share) for tokens, share in shares)
+    lengths = tuple(_length(system, shape, tokens, share) for tokens, share in law.shares)
     risk = {"Risk, cross overlaps zero": (str(system.risk.on_manifold),)}
     tables, ways = _averages(system, place)
     return ModuleIR(
@@ -75,7 +79,7 @@ def lower_population(system: PopulationSystem) -> ModuleIR:
             *functions,
             *tables.all(),
         ),
-        choices={**seams, **ways, "add_options": "population_options"},
+        choices={**seams, **ways, "OPTIONS": "(parameter_options,)"},
     )
 
 
@@ -114,12 +118,11 @@ def _averages(system: PopulationSystem, place: Location) -> tuple[ProductTables,
 
 def _length(system: PopulationSystem, shape: Activation, tokens: int, share: float) -> LengthIR:
     """The activation at one number of tokens, `shape` being how it is evaluated."""
-    suffix = "" if system.lengths is not None and system.lengths.fixed is not None else f"_{tokens}"
     stable = stable_form(shape, tokens)
     return LengthIR(
         tokens,
         share,
-        suffix,
+        suffix(told_lengths(system.lengths), tokens),
         0,
         (sigma_kernel(stable),),
         None,

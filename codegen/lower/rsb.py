@@ -6,28 +6,28 @@ Averages: of F = -(1/y) log E exp(-y M), of its gradient, and tilted by exp(-y M
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 import sympy as sp
 
 from replicode.codegen.contract import declared
-from replicode.codegen.ir import Assignment, Function, Level, Matrix, ModuleIR, Provenance, Unpacked, Vector
-from replicode.codegen.link import parts_text
-from replicode.codegen.lower.equations import names_of
-from replicode.codegen.lower.module import lower_module, system_signature
+from replicode.codegen.ir import Function, Level, Matrix, ModuleIR, Provenance, Unpacked, Vector
+from replicode.codegen.lower.equations import explicit, names_of
+from replicode.codegen.lower.module import lower_module
+from replicode.codegen.lower.stamp import INNER, OVER_SAMPLES, signature_of
 from replicode.theory.derive.rsb import TILTED_ENVELOPE, StepBlock, StepSystem, step_envelope_of, step_rate
 
 PUBLIC = ("METADATA", "Solution", "free_energy", "population_risk", "residual", "solve", "states")
 LEVEL = Level(
     parts=(
         *("kernel", "rsb_kernel", "lengths", "nodes", "linear", "lowrank", "places", "inputs", "wording", "location"),
+        "refinement",
         *("label", "loss", "fields", "prox", "channel", "population", "tokenwise", "kinks", "rsb_grid", "rsb_table"),
         *("rsb_averages", "rsb_channel", "rsb_nested", "driver", "rsb_evolution", "rsb_balance", "rsb_solver", "rsb_states"),
         *("options", "script"),
     ),
     public=PUBLIC,
-    entries=(*PUBLIC, "KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", "__main__"),
+    inner=INNER,
     legend="""
 Legend. Blocks: k (scores) and v (values). Order parameters of a block: m, the overlap with its teacher, q0, the overlap
 of two states, q1, its squared norm, V, its response; mh, qh0, qh1 and Vh are their conjugates. y_P is the Parisi
@@ -36,9 +36,7 @@ that tells states apart, and the label y. Token 0, `eps`, is the hidden one; `l`
 ones. M is the Moreau envelope, G minus its slope, F = -(1/y_P) log E exp(-y_P M) with E over that noise; <.> is the
 average over it tilted by exp(-y_P M). EF is the average of F over the fields, EM_tilted that of <M>.
 """,
-    derived=(
-        "What is derived of this activation and task: arrays have the tokens along axis 0, the samples along axis 1."
-    ),
+    derived=OVER_SAMPLES,
 )
 _SEAMS = ("averages_of_length", "rough_moments", "risk_of_length", "location_at", "teacher_weight")
 _ENVELOPE = sp.Symbol("envelope", real=True)
@@ -48,7 +46,7 @@ _TILTED = sp.Symbol("tilted", real=True)
 def lower_step(system: StepSystem) -> ModuleIR:
     """Everything that is emitted for a derived system: kernels and laws as replica symmetry has them, and its own."""
     base = lower_module(system.system)
-    signature = hashlib.sha256(f"{system_signature(system.system)}\0{parts_text(LEVEL.parts)}".encode()).hexdigest()
+    signature = signature_of(system.system, "1rsb", LEVEL.parts)
     names = {
         "STEP_NAMES": tuple(s.name for s in system.order_parameters),
         "STEP_CONJUGATES": tuple(s.name for s in system.conjugates),
@@ -77,8 +75,8 @@ def _functions(system: StepSystem) -> tuple[Function, ...]:
     }
     update, found = system.prior_update, system.conjugate_update
     return (
-        _vector("step_conjugates", (rates, squares), {s: found[s] for s in system.conjugates}),
-        _vector("step_update", (conjugates,), {s: update[s] for s in system.order_parameters}),
+        explicit("step_conjugates", (rates, squares), {s: found[s] for s in system.conjugates}),
+        explicit("step_update", (conjugates,), {s: update[s] for s in system.order_parameters}),
         Function(declared("step_free_energy"), (order, conjugates), (), system.free_energy.xreplace(named)),
         Function(
             declared("step_gradient"),
@@ -96,11 +94,6 @@ def _by_role(system: StepSystem) -> tuple[StepBlock, ...]:
     return tuple(b for role in ("score", "value") for b in system.blocks if b.block.role == role)
 
 
-def _vector(name: str, names: tuple[Unpacked, ...], equations: dict[sp.Symbol, sp.Expr]) -> Function:
-    assignments = tuple(Assignment(s, e) for s, e in equations.items())
-    return Function(declared(name), names, assignments, Vector(tuple(equations)))
-
-
 def _stability(system: StepSystem, order: Unpacked) -> Function:
     """Both matrices, scores before values."""
     places = [system.blocks.index(b) for b in _by_role(system)]
@@ -109,7 +102,7 @@ def _stability(system: StepSystem, order: Unpacked) -> Function:
         by_role = matrix.extract(places, places)
         symbols = [next(iter(s for s in e.free_symbols if s.name.startswith("R_"))) for e in by_role]
         squares.append(Unpacked(kind, tuple(dict.fromkeys(symbols))))
-        matrices.append(Matrix(tuple(tuple(by_role.row(i)) for i in range(by_role.rows))))
+        matrices.append(Matrix.of(by_role))
     return Function(declared("step_stability"), (order, *squares), (), tuple(matrices))
 
 

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import sympy as sp
 
 from replicode.codegen.ir import IR_VERSION, LengthIR, Provenance
-from replicode.codegen.link import parts_text
+from replicode.codegen.link import MAIN, parts_text
+from replicode.theory.errors import InputError
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.task import Task
 from replicode.theory.lengths import Lengths
@@ -17,6 +18,10 @@ from replicode.theory.model import Model
 from replicode.theory.properties.symbolic import Properties
 
 EMITTER_VERSION = "0.5"
+INNER = ("KERNELS", "PARAMETERS", "LOCATION", "ArgumentError", "OutOfReach", MAIN)
+OVER_SAMPLES = (
+    "What is derived of this activation and task: arrays have the tokens along axis 0, the samples along axis 1."
+)
 VERSIONS = {"emitter": EMITTER_VERSION, "ir": IR_VERSION, "sympy": sp.__version__}
 
 
@@ -42,6 +47,18 @@ class ActivationSystem(Protocol):
     @property
     def properties(self) -> Properties:
         """What is known of the activation."""
+
+
+def told_lengths(lengths: Lengths | None) -> Lengths:
+    """The numbers of tokens, without which there is no module."""
+    if lengths is None:
+        raise InputError("tokens", None, "a number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5")
+    return lengths
+
+
+def suffix(lengths: Lengths, tokens: int) -> str:
+    """What tells the functions of one number of tokens from those of the others, where there are any."""
+    return "" if lengths.fixed else f"_{tokens}"
 
 
 def hashed(level: str, parts: Sequence[str], *content: str) -> str:

@@ -4,10 +4,10 @@ The files are ordinary modules: they import, are linted, typed and tested as suc
 what is derived, and a name that a part assigns a default to, such as ROUTES, is a seam at which the linker puts a
 system's choice. Where to look:
 
-- what every level takes: `nodes`, `aligned` (quadrature), `driver`, `linear`, `lowrank` (algebra), `inputs`, `options`,
-  `script`, `wording` (arguments and texts), `places`, `lengths`, `mixture` (order parameters, numbers of tokens),
-  `location`, `label`, `loss` (laws of one sequence), `spectrum`, `spectrum_text` (structured tokens), `radial` (tokens
-  with radii), `kernel`.
+- what every level takes: `nodes`, `aligned` (quadrature), `driver` (iterations), `refinement` (finer nodes and the
+  errors that they tell), `linear`, `lowrank` (algebra), `inputs`, `options`, `script`, `wording` (arguments and texts),
+  `places`, `lengths`, `mixture` (order parameters, numbers of tokens), `location`, `label`, `loss` (laws of one
+  sequence), `spectrum`, `spectrum_text` (structured tokens), `radial` (tokens with radii), `kernel`.
 - replica symmetric: `fields`, `prior`, `energy`, `hessian` (the equations); `channel`, `prox`, `proxfree`, `kinks`,
   `values`, `tested` (averages over one sequence); `routes` (which of them is taken); `states`, `fixedpoint`, `solver`,
   `following`, `sensitivity` (fixed points, their errors, what is read off them).

@@ -7,7 +7,8 @@ until two levels agree to the tolerance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +16,12 @@ import numpy as np
 from replicode.codegen.runtime.bayes_kernel import risk_of_location
 from replicode.codegen.runtime.bayes_own import OwnChannel
 from replicode.codegen.runtime.bayes_prior import contraction_at, entropy_at, informed_at, overlaps_at
-from replicode.codegen.runtime.bayes_rates import BayesOverlaps, Evaluator, Rates, TooFine, scattered
+from replicode.codegen.runtime.bayes_rates import BayesOverlaps, Evaluator, Rates, TooFine
 from replicode.codegen.runtime.driver import Rested, driven, forward_slopes, spectral_radius
 from replicode.codegen.runtime.inputs import check_number, check_physics
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.prior import Spectrum, spectrum_of
+from replicode.codegen.runtime.refinement import Safety, climbed, level_error, t_bound
 
 COARSE, FINE = 0.6, 1.2
 LEVELS = (COARSE, 0.75, 0.95, FINE, 1.5)
@@ -252,23 +254,23 @@ def _finished(search: Search, start: str, rest: Rested[_Drift], tolerance: float
     known = rest.last.image
     jacobian = _jacobian(search, known, search.image(known, COARSE))
     inverse = np.asarray(np.linalg.inv(np.eye(known.size) - jacobian), dtype=np.float64)
-    now = _polished(search, known, inverse, COARSE, tolerance)
-    tolerance = max(tolerance, RANDOM_FINEST) if now.rates.sets else tolerance
-    iterations, error, changed = rest.iterations + now.iterations, np.inf, 0.0 if search.recovered else np.inf
-    for fineness in LEVELS[1:]:
-        before = now
-        try:
-            now = _polished(search, before.known, inverse, fineness, tolerance)
-        except TooFine:
-            break
-        iterations += now.iterations
-        error = _left(now.risk, before.risk, now.scatter) + 2.0 * now.residual * float(np.abs(inverse).sum())
-        if not search.recovered:
-            of_sets = scattered(np.array([r.entropy for r in now.rates.sets]))
-            changed = _left(now.entropy, before.entropy, search.alpha * of_sets)
-        if error <= tolerance:
-            break
-    at = search.overlaps(now.known)
+    first = _polished(search, known, inverse, COARSE, tolerance)
+    tolerance = max(tolerance, RANDOM_FINEST) if first.rates.sets else tolerance
+
+    def levels() -> Iterator[_Level]:
+        yield (now := first)
+        with suppress(TooFine):
+            for fineness in LEVELS[1:]:
+                yield (now := _polished(search, now.known, inverse, fineness, tolerance))
+
+    def error(found: Sequence[_Level]) -> float:
+        opened = _left([f.risk for f in found], found[-1].scatter)
+        return opened + 2.0 * found[-1].residual * float(np.abs(inverse).sum())
+
+    found = climbed(levels(), lambda found: error(found) <= tolerance)
+    now, at = found[-1], search.overlaps(found[-1].known)
+    sets = [r.entropy for r in now.rates.sets]
+    of_sets = search.alpha * float(t_bound(sets)) if sets else 0.0
     return Branch(
         start=start,
         q_k=at.q_k,
@@ -277,16 +279,17 @@ def _finished(search: Search, start: str, rest: Rested[_Drift], tolerance: float
         free_entropy=now.entropy,
         converged=now.residual < max(tolerance, 1e-10),
         residual=now.residual,
-        iterations=iterations,
-        error=float(error),
-        entropy_error=float(changed),
+        iterations=rest.iterations + sum(f.iterations for f in found),
+        error=error(found),
+        entropy_error=0.0 if search.recovered else _left([f.entropy for f in found], of_sets),
         recovered=search.recovered,
     )
 
 
-def _left(now: float, before: float, scatter: float) -> float:
+def _left(found: Sequence[float], scatter: float) -> float:
     """What nodes leave open: their scatter where they are random, else what the last level changed."""
-    return (scatter or abs(now - before)) + ROUNDING * max(1.0, abs(now))
+    safety = Safety(1.0, ROUNDING * max(1.0, abs(found[-1])))
+    return scatter + safety.rounding if scatter and len(found) > 1 else float(level_error(np.array(found), safety))
 
 
 def _scatter(search: Search, known: Array, rates: Rates, fresh: Rates, inverse: Array, fineness: float) -> float:
@@ -299,4 +302,4 @@ def _scatter(search: Search, known: Array, rates: Rates, fresh: Rates, inverse: 
     slopes = forward_slopes(risk, known, np.array([base]), DIFFERENCE)[0]
     mean = search.conjugates(rates)
     moves = [slopes @ inverse @ (search.conjugates(own) - mean) for own in rates.sets]
-    return scattered(np.array([m + search.risk(known, own) for m, own in zip(moves, fresh.sets, strict=True)]))
+    return float(t_bound([m + search.risk(known, own) for m, own in zip(moves, fresh.sets, strict=True)]))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-import numpy as np
-from scipy import special
-
 from replicode.codegen.runtime.kernel import Array
 
 LOG_STEP = 0.35  # the integrands are analytic in log s in a strip of half width pi/2
@@ -14,7 +11,6 @@ LOW, HIGH = 38.0, 35.0
 TABLE_STEP = 0.04
 DEGREE = 7
 KEY_SCRAMBLES = 8
-KEY_QUANTILE = float(special.stdtrit(KEY_SCRAMBLES - 1, 0.9995))
 
 
 class TooFine(Exception):
@@ -48,11 +44,6 @@ class Rates(NamedTuple):
         """From the five values in order."""
         k, v, entropy, location, revealed = (float(x) for x in values)
         return Rates(k, v, entropy, location, revealed, () if sets is None else tuple(Rates.of(row) for row in sets))
-
-
-def scattered(values: Array) -> float:
-    """What the mean of random values leaves open: a two-sided t bound of 99.9 %."""
-    return KEY_QUANTILE * float(np.std(values, ddof=1)) / np.sqrt(len(values)) if len(values) else 0.0
 
 
 class Evaluator(Protocol):

@@ -10,13 +10,11 @@ import numpy as np
 from replicode.codegen.runtime.bayes_evolution import FINE, Branch, branches, channel_at
 from replicode.codegen.runtime.bayes_prior import entropy_at
 from replicode.codegen.runtime.bayes_rates import BayesOverlaps
-from replicode.codegen.runtime.inputs import check_number, check_physics, unknowns
+from replicode.codegen.runtime.inputs import asked_error, check_number, check_physics, unknowns
 from replicode.codegen.runtime.kernel import noise_risk
 from replicode.codegen.runtime.prior import spectrum_of
-from replicode.codegen.runtime.wording import told_apart
+from replicode.codegen.runtime.wording import too_large
 
-AIMED_AT = 1e-8  # where no error is asked for
-GOOD_ENOUGH = 1e-3
 OVERLAP_NAMES, OVERLAP_CONJUGATES = ("q_k", "q_v"), ("qh_k", "qh_v")
 
 
@@ -45,7 +43,7 @@ def solve(alpha: float, nu: float, noise: float = 0.0, *, tol: float | None = 1e
     and the teachers' weights, which the estimator knows. A hard phase is where an informed and an uninformed
     start end apart and the informed one has the larger free entropy: no known fast algorithm then reaches this risk.
     """
-    aim, worst = (AIMED_AT, GOOD_ENOUGH) if tol is None else (tol, tol)
+    aim, worst = asked_error(tol)
     found = branches(alpha, nu, noise, aim, spectrum)
     best = equilibrium(found)
     return Solution(
@@ -79,8 +77,7 @@ def _doubts(found: tuple[Branch, ...], best: Branch, worst: float) -> list[str]:
     told = []
     if not best.converged:
         told.append(f"not converged: residual {best.residual:.1e}")
-    if best.error > worst:
-        told.append("the error {} is above {}".format(*told_apart(best.error, worst)))
+    told += too_large(best.error, worst)
     for other in found:
         if other is not best and not best.recovered:
             lead = best.free_entropy - other.free_entropy

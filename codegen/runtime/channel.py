@@ -29,6 +29,7 @@ from replicode.codegen.runtime.lowrank import LowRank, Woodbury
 from replicode.codegen.runtime.nodes import lattice, level_count
 from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.prox import block_size, global_prox, prox
+from replicode.codegen.runtime.refinement import standard_error
 
 NOT_STATIONARY = 1e-4
 PROX_WORK = 8.0
@@ -355,7 +356,6 @@ class Ensemble(Channel):
         found = [c.response(order) for c in self.channels]
         stein = [conjugates_from_rates(m.rates, 1.0)[VH_K] for m in self.members] or [0.0] * len(found)
         gaps = [s - r.trace for s, r in zip(stein, found)]
-        noise = float(np.std(gaps, ddof=1)) / np.sqrt(len(gaps))
         squares, trace = [r.squares for r in found], np.mean([r.trace for r in found])
-        scatter = np.std(squares, axis=0, ddof=1) / np.sqrt(len(found))
-        return Response(np.mean(squares, axis=0), float(trace), float(noise), scatter, len(found))
+        noise, scatter = float(standard_error(gaps)), standard_error(squares)
+        return Response(np.mean(squares, axis=0), float(trace), noise, scatter, len(found))

@@ -18,7 +18,7 @@ from replicode.codegen.runtime.hessian import _moves
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import product
-from replicode.codegen.runtime.states import COVERAGE
+from replicode.codegen.runtime.refinement import COVERAGE, t_bound
 
 MOVING = 2  # of m, q and V: the response moves no field
 
@@ -100,8 +100,7 @@ def off_zero(controls: Array) -> float:
     if not controls.size:
         return 0.0
     means = np.abs(controls.mean(axis=0))
-    spread = controls.std(axis=0, ddof=1) / np.sqrt(len(controls))
-    beyond = means > float(special.stdtrit(len(controls) - 1, COVERAGE)) * spread
+    beyond = means > t_bound(controls)
     return float(means[beyond].max(initial=0.0))
 
 

@@ -6,7 +6,7 @@ combinations of them, whose conditional means and covariances go into what is de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -103,15 +103,7 @@ def sequence_averages(overlaps: Array, world: World, kernel: SequenceKernel, cou
     """Pulls, spreads, the risk and the loss of sequences of one length."""
     given = Given.at(overlaps, world.nu)
     nodes = score_nodes(kernel.tokens, world.nu, given.hidden[1], given.idle[1], count, seed)
-    return sum((_block_averages(given, part, world, kernel) for part in _blocks(nodes)), start=np.zeros(TOTAL))
-
-
-def _blocks(nodes: ScoreNodes) -> Iterator[ScoreNodes]:
-    """The nodes, a few thousand at a time, so that all that is computed of them stays in a cache."""
-    for begin in range(0, nodes.weights.size, BLOCK):
-        part = slice(begin, begin + BLOCK)
-        units, idle = (tuple(u[:, part] for u in group) for group in (nodes.units, nodes.idle))
-        yield ScoreNodes(units, idle, nodes.weights[part])
+    return sum((_block_averages(given, part, world, kernel) for part in nodes.blocks(BLOCK)), start=np.zeros(TOTAL))
 
 
 def _block_averages(given: Given, nodes: ScoreNodes, world: World, kernel: SequenceKernel) -> Array:
@@ -120,52 +112,43 @@ def _block_averages(given: Given, nodes: ScoreNodes, world: World, kernel: Seque
     sigmas, jacobian = kernel.attention(means[SCORE], world.params)
     of_label, own_noise = label_weights(world.noise)
     value_variance = given.covariances(tokens, VALUE, VALUE)
-    weighted = sigmas * value_variance
     with_r = [-sigmas * given.covariances(tokens, VALUE, field) for field in range(FIELDS)]
     for field in range(FIELDS):
         with_r[field][0] += of_label * given.hidden[2][VALUE_STAR, field]
     mean_r = of_label * means[VALUE_STAR, 0] - (sigmas * means[VALUE]).sum(axis=0)
     variance_r = own_noise**2 + of_label * with_r[VALUE_STAR][0] - (sigmas * with_r[VALUE]).sum(axis=0)
-    slopes = (
-        _Slopes(
-            np.einsum("ljn,ln->jn", jacobian, means[VALUE]),
-            np.einsum("ljn,ln->jn", jacobian, with_r[VALUE]),
-            np.einsum("jjn->jn", jacobian),
-            np.einsum("ljn,l->jn", jacobian * jacobian, value_variance[:, 0]),
-        ),
-        _Slopes(sigmas, 0.0 * weighted, None, 0.0 * weighted),
-    )
+    k, v = slopes_given(means, sigmas, jacobian, value_variance)
+    of_k, of_v = np.einsum("ljn,ln->jn", jacobian, with_r[VALUE]), np.zeros_like(sigmas)  # covariances with r
     pulls = [
-        _pull(mean_r, s, means[field], with_r[field], given.covariances(tokens, VALUE, field))
-        for s in slopes
+        pull_given(mean_r, s.mean, means[field], of_s, with_r[field], s.own * given.covariances(tokens, VALUE, field))
+        for s, of_s in ((k, of_k), (v, of_v))
         for field in range(FIELDS)
     ]
-    k, v = slopes
-    spreads = [_spread(mean_r, variance_r, k, k, k.variance)]
-    spreads += [_spread(mean_r, variance_r, one, v, v.variance) for one in (k, v)]
+    spreads = [
+        spread_given(mean_r, one.mean, two.mean, variance_r, of_one, of_two, two.variance)
+        for one, of_one, two, of_two in ((k, of_k, k, of_k), (k, of_k, v, of_v), (v, of_v, v, of_v))
+    ]
+    sums = [each.sum(axis=0) for each in (*pulls, *spreads)]
     ends = risk_given(mean_r, variance_r), loss_given(mean_r, variance_r)
-    return weighted_sum(np.array([*pulls, *spreads, *ends]), nodes.weights)
+    return weighted_sum(np.array([*sums, *ends]), nodes.weights)
 
 
-class _Slopes(NamedTuple):
-    """The slopes of the output in a student's fields: means, covariances with r, rates in their own z, variances."""
+class Slopes(NamedTuple):
+    """The slopes of the output in a student's fields: means, rates in their own value, variances."""
 
     mean: Array
-    with_r: Array
-    own: Array | None
+    own: Array
     variance: Array
 
 
-def _pull(mean_r: Array, slopes: _Slopes, mean: Array, with_r: Array, with_value: Array) -> Array:
-    """E[G f_l h_l] given the scores, over all tokens."""
-    own = 0.0 * mean if slopes.own is None else slopes.own * with_value
-    return np.asarray(pull_given(mean_r, slopes.mean, mean, slopes.with_r, with_r, own).sum(axis=0))
-
-
-def _spread(mean_r: Array, variance_r: Array, one: _Slopes, two: _Slopes, common: Array) -> Array:
-    """E[G^2 f_l f'_l] given the scores, over all tokens."""
-    found = spread_given(mean_r, one.mean, two.mean, variance_r, one.with_r, two.with_r, common)
-    return np.asarray(found.sum(axis=0))
+def slopes_given(means: Array, sigmas: Array, jacobian: Array, value_variance: Array) -> tuple[Slopes, Slopes]:
+    """Those in the scores and in the values, given the scores."""
+    of_scores = Slopes(
+        np.einsum("ljn,ln->jn", jacobian, means[VALUE]),
+        np.einsum("jjn->jn", jacobian),
+        np.einsum("ljn,l->jn", jacobian * jacobian, value_variance[:, 0]),
+    )
+    return of_scores, Slopes(sigmas, np.zeros_like(sigmas), np.zeros_like(sigmas))
 
 
 averages_of_length: Callable[[Array, World, SequenceKernel, int, int], Array] = sequence_averages

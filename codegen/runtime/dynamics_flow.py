@@ -147,8 +147,3 @@ def tolerances(nu: float, diverged: bool = False) -> tuple[float, float]:
     A trajectory that diverges becomes stiff on its way, and its digits are not worth so many steps.
     """
     return (1e-5, 1e-6) if many_dimensions(nu) else (1e-6, 1e-8) if diverged else (1e-8, 1e-10)
-
-
-def named(overlaps: Array) -> dict[str, Any]:
-    """The overlaps by name."""
-    return dict(zip(OVERLAP_NAMES, overlaps.tolist(), strict=True))

@@ -10,13 +10,13 @@ Kinks of the loss and of the label are edges of panels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
-from replicode.codegen.runtime.dynamics_averages import TOTAL, Given, World, least_count
+from replicode.codegen.runtime.dynamics_averages import TOTAL, Given, Slopes, World, least_count, slopes_given
 from replicode.codegen.runtime.dynamics_kernel import (
     FIELDS,
     LABEL_PLANE,
@@ -263,18 +263,9 @@ def gained_averages(overlaps: Array, world: World, kernel: SequenceKernel, count
     given = Given.at(overlaps, world.nu)
     nodes = score_nodes(kernel.tokens, world.nu, given.hidden[1], given.idle[1], count, seed)
     fineness = max(0, round(np.log2(count / least_count(kernel.tokens, world.nu))))
-    parts = (_gained_block(given, part, world, kernel, fineness) for part in _parts(nodes, fineness))
-    return sum(parts, start=np.zeros(TOTAL))
-
-
-def _parts(nodes: ScoreNodes, fineness: int) -> Iterator[ScoreNodes]:
-    """The nodes, so many at a time that what is computed of them stays in a cache."""
     per_normal = (TRAPEZOID + PER_LEVEL * fineness) * (1 + max(len(LOSS_KINKS), len(LABEL_KINKS)))
-    size = max(1, EVALUATIONS // per_normal**LABEL_PLANE)
-    for begin in range(0, nodes.weights.size, size):
-        part = slice(begin, begin + size)
-        units, idle = (tuple(u[:, part] for u in group) for group in (nodes.units, nodes.idle))
-        yield ScoreNodes(units, idle, nodes.weights[part])
+    blocks = nodes.blocks(max(1, EVALUATIONS // per_normal**LABEL_PLANE))
+    return sum((_gained_block(given, part, world, kernel, fineness) for part in blocks), start=np.zeros(TOTAL))
 
 
 def _gained_block(given: Given, nodes: ScoreNodes, world: World, kernel: SequenceKernel, fineness: int) -> Array:
@@ -287,14 +278,7 @@ def _gained_block(given: Given, nodes: ScoreNodes, world: World, kernel: Sequenc
         tuple(sigmas * given.covariances(tokens, VALUE, field) for field in range(FIELDS)),
         np.einsum("ljn,ln->jn", jacobian, sigmas * value_variance),
     )
-    slopes = (
-        _Slope(
-            np.einsum("ljn,ln->jn", jacobian, means[VALUE]),
-            np.einsum("jjn->jn", jacobian),
-            np.einsum("ljn,l->jn", jacobian * jacobian, value_variance[:, 0]),
-        ),
-        _Slope(sigmas, 0.0 * sigmas, 0.0 * sigmas),
-    )
+    slopes = slopes_given(means, sigmas, jacobian, value_variance)
     total = np.zeros((TOTAL, nodes.weights.size))
     for branch, (a, b, c, _) in enumerate(label_sources(world.noise)):
         rows = [np.zeros_like(sigmas) for _ in range(FIELDS)]
@@ -313,15 +297,7 @@ def _gained_block(given: Given, nodes: ScoreNodes, world: World, kernel: Sequenc
     return weighted_sum(total, nodes.weights)
 
 
-class _Slope(NamedTuple):
-    """Slopes of the output in a student's fields: means, rates in their own value, variances."""
-
-    mean: Array
-    own: Array
-    variance: Array
-
-
-def _products(found: _Branch, slopes: tuple[_Slope, _Slope], means: Array, given: Given, tokens: int) -> Array:
+def _products(found: _Branch, slopes: tuple[Slopes, Slopes], means: Array, given: Given, tokens: int) -> Array:
     """E[G f_l h_l] and E[G^2 f_l f'_l] over all tokens, the risk and the loss."""
     gains, (one, two) = found.gains, found.frame.normals
     of_k = (one.slopes, two.slopes)

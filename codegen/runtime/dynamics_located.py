@@ -8,13 +8,12 @@ are below it. A weight of the hidden token's own score is a single point, and on
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from replicode.codegen.runtime.kernel import HARD_LIMIT, Array, own_log_weight
-from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_legendre, gauss_panels
+from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_legendre, gauss_panels, panel_integrals
 
 STAR_REACH, STAR_STEP, STAR_PANEL = 8.5, 0.2, 2.0
 SMALLEST_LARGEST = 5.5  # no token of a sequence of two is above minus this, but once in 1e15
@@ -113,13 +112,5 @@ def _integrals_up_to(edges: Array) -> Array:
     panel = np.arange(half.size)
     before = (panel[:, None] > panel)[:, None, :, None] * (half[:, None] * weights)
     found = np.broadcast_to(before, (half.size, COMPOSITE_NODES, *before.shape[2:])).copy()
-    found[panel, :, panel] = half[:, None, None] * _within_a_panel()
+    found[panel, :, panel] = half[:, None, None] * panel_integrals()
     return found.reshape(half.size * COMPOSITE_NODES, -1)
-
-
-@lru_cache(maxsize=1)
-def _within_a_panel() -> Array:
-    """The same from -1 to each of the nodes of Gauss and Legendre: integrals of the polynomials through the nodes."""
-    legendre, nodes = np.polynomial.legendre, gauss_legendre(COMPOSITE_NODES)[0]
-    integrals = [legendre.legval(nodes, legendre.legint(e, lbnd=-1)) for e in np.eye(COMPOSITE_NODES)]
-    return np.asarray(np.stack(integrals, axis=1) @ np.linalg.inv(legendre.legvander(nodes, COMPOSITE_NODES - 1)))

@@ -9,7 +9,7 @@ is the hidden one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,6 +35,13 @@ class ScoreNodes(NamedTuple):
     units: tuple[Array, ...]
     idle: tuple[Array, ...]
     weights: Array
+
+    def blocks(self, size: int) -> Iterator[ScoreNodes]:
+        """So many at a time, so that all that is computed of them stays in a cache."""
+        for begin in range(0, self.weights.size, size):
+            part = slice(begin, begin + size)
+            units, idle = (tuple(u[:, part] for u in group) for group in (self.units, self.idle))
+            yield ScoreNodes(units, idle, self.weights[part])
 
 
 @lru_cache(maxsize=16)

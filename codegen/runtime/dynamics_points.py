@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from replicode.codegen.runtime.driver import driven
 from replicode.codegen.runtime.dynamics_averages import SCORE_M, SCORE_Q, World, best_value
-from replicode.codegen.runtime.dynamics_flow import CROSS, Descent, Motion, integrated, named
+from replicode.codegen.runtime.dynamics_flow import CROSS, Descent, Motion, integrated
 from replicode.codegen.runtime.dynamics_kernel import OVERLAP_NAMES
-from replicode.codegen.runtime.dynamics_solver import descent_of, least_norm, most_level, start_of, world_of
+from replicode.codegen.runtime.dynamics_solver import least_norm, most_level, motion_of, start_of, world_of
+from replicode.codegen.runtime.inputs import ArgumentError, named
 from replicode.codegen.runtime.kernel import Array
 
 POINT_LEVEL = 2
 NEWTON_STEPS = 40
+SHARES = 0.5 ** np.arange(12)
 AT_POINT = 1e-9
 SAME_POINT = 1e-4
 SCORE_STARTS = ((0.0, 0.01), (0.5, 0.5), (-0.5, 0.5), (1.5, 2.5))
@@ -40,22 +43,16 @@ class FixedPoint(NamedTuple):
 
 
 def fixed_points(
-    nu: float,
-    noise: float = 0.0,
-    *,
-    rate: float = 1.0,
-    rate_v: float | None = None,
-    lambda_k: float = 0.0,
-    lambda_v: float = 0.0,
-    batch: float = 1.0,
-    flow: bool = False,
-    starts: Sequence[dict[str, float]] = (),
-    **parameters: float,
+    nu: float, noise: float = 0.0, *, starts: Sequence[dict[str, float]] = (), **options: Any
 ) -> tuple[FixedPoint, ...]:
-    """The fixed points that Newton steps find from the ends of a few trajectories and from their starts."""
-    descent = descent_of(rate, rate_v, lambda_k, lambda_v, batch, flow, False)
-    world = world_of(nu, noise, parameters)
-    return points_of(Motion(descent, world, min(POINT_LEVEL, most_level(nu))), [start_of(s) for s in starts])
+    """The fixed points that Newton steps find from the ends of a few trajectories and from their starts.
+
+    Options are those of `solve`.
+    """
+    motion = motion_of(nu, noise, POINT_LEVEL, options)
+    if motion.descent.spherical:
+        raise ArgumentError("spherical", True, "False, as norms that are kept have no fixed points of their own")
+    return points_of(motion, [start_of(s) for s in starts])
 
 
 def points_of(motion: Motion, starts: Sequence[Array]) -> tuple[FixedPoint, ...]:
@@ -90,28 +87,21 @@ def _settled(motion: Motion, begin: Array) -> Array | None:
 
 def newton(motion: Motion, guess: Array) -> Array | None:
     """The zero of the rates that Newton steps, halved where they do not gain, reach; None where they reach none."""
-    at, rates = guess, motion.rates(guess)
     speed = max(motion.descent.eta_k, motion.descent.eta_v)
-    for _ in range(NEWTON_STEPS):
-        size = float(np.abs(rates).max())
-        if not np.isfinite(size):
-            return None
-        if size <= AT_POINT * speed:
-            break
+
+    def ended(now: tuple[Array, Array]) -> bool | None:
+        size = float(np.abs(now[1]).max())
+        return size <= AT_POINT * speed or (None if np.isfinite(size) else False)
+
+    def following(now: tuple[Array, Array]) -> tuple[Array, Array] | None:
+        at, rates = now
         step = np.linalg.lstsq(motion.jacobian(at) @ _by_rest(at), -rates, rcond=1e-10)[0]
-        for share in 0.5 ** np.arange(12):
-            moved = _moved(at, share * step)
-            tried = motion.rates(moved)
-            if np.abs(tried).max() < size:
-                at, rates = moved, tried
-                break
-        else:
-            return None
-    else:
-        return None
-    if np.abs(at).max() > FAR:
-        return None
-    return at if least_norm(at) >= -1e-6 * max(1.0, float(np.abs(at).max())) else None
+        tried = ((moved, motion.rates(moved)) for moved in (_moved(at, share * step) for share in SHARES))
+        return next((there for there in tried if np.abs(there[1]).max() < np.abs(rates).max()), None)
+
+    rest = driven((guess, motion.rates(guess)), ended, following, NEWTON_STEPS)
+    at, size = rest.last[0], float(np.abs(rest.last[0]).max())
+    return at if rest.converged and size <= FAR and least_norm(at) >= -1e-6 * max(1.0, size) else None
 
 
 def _by_rest(at: Array) -> Array:
@@ -135,7 +125,7 @@ def told_point(motion: Motion, point: Array) -> FixedPoint:
     values = values[np.argsort(-values.real)]
     across = np.sort(np.linalg.eigvals(jacobian[np.ix_(CROSS, CROSS)]).real)[::-1]
     return FixedPoint(
-        order_parameters=named(point),
+        order_parameters=named(OVERLAP_NAMES, point),
         test_risk=motion.risk(point),
         stable=bool(values.real.max() < 0.0),
         manifold_attracts=bool(across.max() < 0.0),
@@ -161,37 +151,23 @@ class Plateau(NamedTuple):
     per_log_dim: float | None
 
 
-def plateau(
-    nu: float,
-    noise: float = 0.0,
-    *,
-    rate: float = 1.0,
-    rate_v: float | None = None,
-    lambda_k: float = 0.0,
-    lambda_v: float = 0.0,
-    batch: float = 1.0,
-    flow: bool = False,
-    spherical: bool = False,
-    start: dict[str, float] | None = None,
-    **parameters: float,
-) -> Plateau:
-    """The end of the trajectory on which m_k and the cross overlaps are held at 0."""
+def plateau(nu: float, noise: float = 0.0, *, start: dict[str, float] | None = None, **options: Any) -> Plateau:
+    """The end of the trajectory on which m_k and the cross overlaps are held at 0; options are those of `solve`."""
     from scipy.integrate import solve_ivp
 
-    descent = descent_of(rate, rate_v, lambda_k, lambda_v, batch, flow, spherical)
-    motion = Motion(descent, world_of(nu, noise, parameters), min(POINT_LEVEL, most_level(nu)))
+    motion = motion_of(nu, noise, POINT_LEVEL, options)
+    speed = max(motion.descent.eta_k, motion.descent.eta_v)
     kept = np.ones(len(OVERLAP_NAMES))
     kept[[SCORE_M, *CROSS]] = 0.0
     begin = start_of(start) * kept
-    span = (0.0, LONG / max(descent.eta_k, descent.eta_v))
+    span = (0.0, LONG / speed)
     found = solve_ivp(lambda _, o: kept * motion.rates(o), span, begin, method="LSODA", rtol=1e-8, atol=1e-12)
     point = found.y[:, -1].copy()
     point[SCORE_Q] = max(point[SCORE_Q], 0.0)
     drift = float(motion.rates(point)[SCORE_M])
-    speed = max(descent.eta_k, descent.eta_v)
     growth = float(motion.jacobian(point)[SCORE_M, SCORE_M])
     slow = abs(drift) <= 1e-8 * speed and growth > 0.0
-    return Plateau(named(point), motion.risk(point), drift, growth, 0.5 / growth if slow else None)
+    return Plateau(named(OVERLAP_NAMES, point), motion.risk(point), drift, growth, 0.5 / growth if slow else None)
 
 
 def critical_rate(
@@ -238,9 +214,7 @@ def _held(motion: Motion, guess: Array) -> Array | None:
 
 def field(nu: float, noise: float, m_k: Array, m_v: Array, at: dict[str, float], **options: Any) -> tuple[Array, Array]:
     """The rates of m_k and m_v on a grid of both, the other overlaps being those of a point, norms what they need."""
-    known = {"rate_v": None, "lambda_k": 0.0, "lambda_v": 0.0, "batch": 1.0, "flow": False, "spherical": False}
-    how = {name: options.pop(name, value) for name, value in known.items()}
-    motion = Motion(descent_of(options.pop("rate", 1.0), **how), world_of(nu, noise, options), 0)
+    motion = motion_of(nu, noise, 0, options)
     base, speeds = start_of(at), np.empty((2, m_v.size, m_k.size))
     of_k, norm_k, of_v, norm_v = (OVERLAP_NAMES.index(name) for name in ("m_k", "q_k", "m_v", "q_v"))
     rest_k, rest_v = base[norm_k] - base[of_k] ** 2, base[norm_v] - base[of_v] ** 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,6 @@ from replicode.codegen.runtime.dynamics_flow import (
     Path,
     integrated,
     many_dimensions,
-    named,
     tolerances,
 )
 from replicode.codegen.runtime.dynamics_kernel import (
@@ -31,15 +30,19 @@ from replicode.codegen.runtime.inputs import (
     MOST,
     MOST_NOISE,
     ArgumentError,
+    asked_error,
     check_number,
     check_signal,
+    named,
     parameter_values,
 )
 from replicode.codegen.runtime.kernel import Array
-from replicode.codegen.runtime.wording import told_apart
+from replicode.codegen.runtime.refinement import Safety, climbed, level_error, rested
+from replicode.codegen.runtime.wording import too_large
 
 SMALL_START = 0.01
-AIM, GOOD_ENOUGH = 1e-8, 1e-3
+RUNS_SAFETY = Safety(2.0, rounding=1e-12)
+DESCENT = ("rate", "rate_v", "lambda_k", "lambda_v", "batch", "flow", "spherical")
 MOST_LEVEL = {0: 0, 1: 9, 2: 9, 3: 8, 4: 6, 5: 4, 6: 4}
 KINKED_LEVEL, GAINED_LEVEL, FACTORED_LEVEL = 4, 5, 4
 AT_REST = 1e-6
@@ -96,12 +99,12 @@ def least_norm(overlaps: Array) -> float:
 
 def descent_of(
     rate: float,
-    rate_v: float | None,
-    lambda_k: float,
-    lambda_v: float,
-    batch: float,
-    flow: bool,
-    spherical: bool,
+    rate_v: float | None = None,
+    lambda_k: float = 0.0,
+    lambda_v: float = 0.0,
+    batch: float = 1.0,
+    flow: bool = False,
+    spherical: bool = False,
 ) -> Descent:
     """The arguments of a descent, checked; without a rate of its own v has that of k, and 0 keeps it fixed."""
     check_number("rate", rate, f"a number from {LEAST:g} to {MOST:g}", LEAST <= rate <= MOST)
@@ -147,7 +150,7 @@ def solve(
     world, begin = world_of(nu, noise, parameters), start_of(start)
     check_number("time", time, f"a number from {LEAST:g} to {MOST:g}", LEAST <= time <= MOST)
     check_number("points", points, "a whole number from 2 to 100000", 2 <= points <= 100000 and points == int(points))
-    aim, worst = (AIM, GOOD_ENOUGH) if tol is None else (tol, tol)
+    aim, worst = asked_error(tol)
     check_number("tol", aim, "a number from 1e-10 to 1", 1e-10 <= aim <= 1)
     times = np.linspace(0.0, float(time), int(points))
     return _told(*_converged(descent, world, begin, times, aim), world, worst, times)
@@ -166,22 +169,30 @@ def _run(motion: Motion, begin: Array, times: Array, tolerance: float) -> _Run:
     return _Run(motion, path, np.array([f.risk for f in found]), np.array([f.loss for f in found]))
 
 
-def _converged(descent: Descent, world: World, begin: Array, times: Array, aim: float) -> tuple[_Run, float, Array]:
-    """The finer of two runs that agree, and by how much they differ in risk and overlaps."""
+def _converged(descent: Descent, world: World, begin: Array, times: Array, aim: float) -> tuple[_Run, Array]:
+    """The finer of two runs that agree, and by how much they differ in the risk and the overlaps."""
     rough = integrated(Motion(descent, world, 0), begin, times, 1e-4)
     coarse, fine = tolerances(world.nu, rough.diverged)
     enough = 1.0 if rough.diverged or many_dimensions(world.nu) else 0.5 * fine
-    level = _first_level(descent, world, rough, times, aim)
-    before, level = _run(Motion(descent, world, level), begin, times, coarse), level + 1
-    while True:
-        now = _run(Motion(descent, world, level), begin, times, fine)
-        shared = min(before.path.times.size, now.path.times.size)
-        apart = np.abs(before.path.overlaps[:, :shared] - now.path.overlaps[:, :shared]).max(axis=1)
-        gap = float(np.abs(before.risks[:shared] - now.risks[:shared]).max())
-        spent = rough.diverged or level > most_level(world.nu)
-        if gap <= 0.5 * aim or (spent and fine < enough):
-            return now, 2.0 * gap + 1e-12, 2.0 * apart + 1e-12
-        before, level, fine = now, level + (level <= most_level(world.nu)), max(0.1 * fine, 1e-12)
+    first, most = _first_level(descent, world, rough, times, aim), most_level(world.nu)
+
+    def runs() -> Iterator[_Run]:
+        yield _run(Motion(descent, world, first), begin, times, coarse)
+        level, tolerance = first + 1, fine
+        while True:
+            yield _run(Motion(descent, world, level), begin, times, tolerance)
+            if (rough.diverged or level > most) and tolerance < enough:
+                return
+            level, tolerance = level + (level <= most), max(0.1 * tolerance, 1e-12)
+
+    found = climbed(runs(), lambda found: rested([numbers[0] for numbers in _together(found)], 0.5 * aim))
+    return found[-1], level_error(_together(found), RUNS_SAFETY).max(axis=1)
+
+
+def _together(found: Sequence[_Run]) -> list[Array]:
+    """The risk and the overlaps of the last two runs, as long as both go on."""
+    shared = min(run.path.times.size for run in found[-2:])
+    return [np.vstack([run.risks, run.path.overlaps])[:, :shared] for run in found[-2:]]
 
 
 def most_level(nu: float) -> int:
@@ -214,8 +225,8 @@ def _first_level(descent: Descent, world: World, rough: Path, times: Array, aim:
     return level
 
 
-def _told(run: _Run, error: float, errors: Array, world: World, worst: float, times: Array) -> Trajectory:
-    path, final = run.path, run.path.overlaps[:, -1]
+def _told(run: _Run, errors: Array, world: World, worst: float, times: Array) -> Trajectory:
+    error, path, final = float(errors[0]), run.path, run.path.overlaps[:, -1]
     rates = run.motion.rates(final)
     plateau = at_plateau(world)
     doubts = []
@@ -223,8 +234,7 @@ def _told(run: _Run, error: float, errors: Array, world: World, worst: float, ti
         doubts.append("kinks: the nodes do not follow those of this activation, and the error may be too small")
     if path.diverged or not path.finished:
         doubts.append(f"the overlaps diverge: the trajectory ends at time {path.times[-1]:.6g} of {times[-1]:.6g}")
-    if not error <= worst:
-        doubts.append("the error {} is above {}".format(*told_apart(error, worst)))
+    doubts += too_large(error, worst)
     return Trajectory(
         time=tuple(path.times.tolist()),
         test_risk=tuple(run.risks.tolist()),
@@ -233,9 +243,9 @@ def _told(run: _Run, error: float, errors: Array, world: World, worst: float, ti
         escape=_escape(path.times, run.losses, plateau.loss),
         convergence=_convergence(run),
         diverged=path.diverged,
-        rates=named(rates),
+        rates=named(OVERLAP_NAMES, rates),
         error=error,
-        errors=named(errors),
+        errors=named(OVERLAP_NAMES, errors[1:]),
         warnings=tuple(doubts),
         test_loss=None if POLYNOMIAL else tuple(run.losses.tolist()),
     )
@@ -274,14 +284,8 @@ def _convergence(run: _Run) -> float | None:
     return began
 
 
-def right_hand_side(
-    overlaps: Mapping[str, float], nu: float, noise: float = 0.0, **options: Any
-) -> tuple[dict[str, float], Array]:
-    """The rates of all seven overlaps by name, and their Jacobian; options are those of `solve`, and `level`."""
-    level = int(options.pop("level", 4))
-    known = {"rate_v": None, "lambda_k": 0.0, "lambda_v": 0.0, "batch": 1.0, "flow": False, "spherical": False}
-    how = {name: options.pop(name, value) for name, value in known.items()}
-    descent = descent_of(options.pop("rate", 1.0), **how)
-    motion = Motion(descent, world_of(nu, noise, options), min(level, most_level(nu)))
-    at = start_of(overlaps)
-    return named(motion.rates(at)), motion.jacobian(at)
+def motion_of(nu: float, noise: float, level: int, options: Mapping[str, Any]) -> Motion:
+    """The motion of the options of `solve` that say how a student moves, with a rate of 1 where there is none."""
+    how = {name: value for name, value in options.items() if name in DESCENT}
+    own = {name: value for name, value in options.items() if name not in DESCENT}
+    return Motion(descent_of(**{"rate": 1.0, **how}), world_of(nu, noise, own), min(level, most_level(nu)))

@@ -194,7 +194,7 @@ def derived(second: Array, at: Evaluation, problem: Problem) -> Linearised:
     train_loss = train_loss_slopes(at.order, at.averages.rates, second)
     free = free_slopes(at.order)
     slopes = np.vstack([np.eye(RATES), conjugates, train_loss, energy]) @ free
-    return _inverted(image_slopes(at.image) @ image @ free, slopes)._replace(evaluations=1)
+    return inverted(image_slopes(at.image) @ image @ free, slopes)._replace(evaluations=1)
 
 
 def followed(full: Array, order: Array, conjugates: Array | float = 0.0) -> tuple[Array, Array]:
@@ -225,20 +225,25 @@ def image_slopes(image: Array) -> Array:
 
 def differenced(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
     """The same by forward differences."""
+    base = _image_and_reported(at, problem)
+    found = forward_slopes(values_of(channel, problem), to_free(at.order), base, 1e-4)
+    return inverted(found[:RATES], found[RATES:])
 
-    def values(now: Evaluation) -> Array:
-        return np.concatenate([to_free(now.image), reported(now, problem)])
 
-    found = forward_slopes(
-        lambda free: values(evaluate(channel, from_free(free), problem)), to_free(at.order), values(at), 1e-4
-    )
-    return _inverted(found[:RATES], found[RATES:])
+def values_of(channel: Channel, problem: Problem) -> Callable[[Array], Array]:
+    """The image in free coordinates and the reported numbers as functions of such coordinates."""
+    return lambda free: _image_and_reported(evaluate(channel, from_free(free), problem), problem)
+
+
+def _image_and_reported(now: Evaluation, problem: Problem) -> Array:
+    return np.concatenate([to_free(now.image), reported(now, problem)])
 
 
 linearised: Callable[[Channel, Evaluation, Problem], Linearised] = derived_or_differenced
 
 
-def _inverted(rate: Array, slopes: Array) -> Linearised:
+def inverted(rate: Array, slopes: Array) -> Linearised:
+    """From the derivatives of the image and of the reported numbers."""
     matrix = np.eye(len(rate)) - rate
     regular = np.isfinite(matrix).all() and np.linalg.cond(matrix) < WORST_CONDITION
     return Linearised(np.linalg.inv(matrix) if regular else np.full(matrix.shape, np.inf), slopes)

@@ -16,6 +16,7 @@ from replicode.codegen.runtime.nodes import ball_lattice, lattice, lattice_size
 from replicode.codegen.runtime.onsets import LINE_REACH, Lines
 from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.proxfree import even_values, frame_at
+from replicode.codegen.runtime.refinement import standard_error
 from replicode.codegen.runtime.rows import _Rows, row_blocks
 
 ROW_WORK = 4.0
@@ -98,7 +99,7 @@ class FoldedChannel(Ladder):
                 terms = _response_integrands(order, self.setting, part.at, part.chi) * np.maximum(part.weights, 0.0)
                 for total, term in zip(totals.T, terms, strict=True):
                     total += np.bincount(belongs[line[part.row]], term, LINE_SHIFTS)
-        mean, scatter = totals.mean(axis=0), totals.std(axis=0, ddof=1) / np.sqrt(LINE_SHIFTS)
+        mean, scatter = totals.mean(axis=0), standard_error(totals)
         return Response(mean[:3], float(mean[3]), float(scatter[3]), scatter[:3])
 
     def _blocks(self, order: Array) -> Iterator[tuple[_Rows, Array]]:

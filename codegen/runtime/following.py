@@ -26,6 +26,7 @@ from replicode.codegen.runtime.inputs import (
     OutOfReach,
     check_physical,
     check_setting,
+    named,
     parameter_values,
     unknowns,
 )
@@ -121,6 +122,5 @@ def _noted(at: Evaluation, problem: Problem, settings: tuple[Setting, ...]) -> d
     """Order parameters, training loss, energy, test risk and folded mass at a point."""
     *_, train_loss, energy = (float(x) for x in reported(at, problem))
     risk, _ = _population_risk(at.order[OVERLAPS], settings, 1e-10)
-    named = dict(zip(ORDER_NAMES, map(float, at.order)))
     told = {"train_loss": train_loss, "energy": energy, "test_risk": risk, "envelope": at.averages.envelope}
-    return named | told | {"folded_mass": at.averages.folded_mass}
+    return named(ORDER_NAMES, at.order) | told | {"folded_mass": at.averages.folded_mass}

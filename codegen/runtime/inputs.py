@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from replicode.codegen.runtime.places import BLOCKS
 
 LEAST, MOST = 1e-12, 1e12  # beyond these doubles have no digits left for what is asked
 MOST_NU, MOST_NOISE = 1e6, 1e4
+AIMED_AT, GOOD_ENOUGH = 1e-8, 1e-3  # where no error is asked for: what is tried, and what will do
 
 
 class ArgumentError(ValueError):
@@ -36,6 +37,14 @@ def check_number(name: str, value: float, allowed: str, valid: bool) -> None:
     """Raise ArgumentError naming the argument, the value and what is allowed."""
     if not (isinstance(value, (int, float, np.floating, np.integer)) and math.isfinite(value) and valid):
         raise ArgumentError(name, value, allowed)
+
+
+def asked_error(tol: float | None) -> tuple[float, float]:
+    """The error that is aimed at, and the largest that needs no warning."""
+    if tol is None:
+        return AIMED_AT, GOOD_ENOUGH
+    check_number("tol", tol, "a finite number above 0, or None", tol > 0)
+    return float(tol), float(tol)
 
 
 def check_signal(nu: float) -> None:
@@ -79,6 +88,11 @@ def unknowns(mapping: Mapping[str, float], names: tuple[str, ...]) -> Array:
     if set(mapping) != set(names):
         raise ArgumentError("keys", sorted(mapping), str(list(names)))
     return np.array([float(mapping[n]) for n in names])
+
+
+def named(names: tuple[str, ...], values: Sequence[float] | Array) -> dict[str, float]:
+    """An array as a mapping, the inverse of `unknowns`."""
+    return dict(zip(names, map(float, values), strict=True))
 
 
 def check_physical(order: Array) -> None:

@@ -7,6 +7,7 @@ on both sides, the prox jumps. Derivatives on a side are taken NUDGE away from c
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product as combinations
 
 import numpy as np
@@ -14,13 +15,13 @@ import numpy as np
 from replicode.codegen.runtime.channel import Averages, Channel, Ensemble, NodeChannel, node_dimensions
 from replicode.codegen.runtime.fields import Fields
 from replicode.codegen.runtime.fixedpoint import (
-    WORST_CONDITION,
     Evaluation,
     Linearised,
     evaluate,
     from_free,
-    reported,
+    inverted,
     to_free,
+    values_of,
 )
 from replicode.codegen.runtime.kernel import V_K, V_V, Array, channel_rates, kink_points, score_law
 from replicode.codegen.runtime.lengths import Setting
@@ -43,6 +44,7 @@ from replicode.codegen.runtime.prox import (
     block_size,
     objective,
 )
+from replicode.codegen.runtime.refinement import Safety, climbed, level_error, rested
 from replicode.codegen.runtime.states import (
     LOG2_FEW,
     LOG2_SOBOL,
@@ -51,8 +53,8 @@ from replicode.codegen.runtime.states import (
     _errors,
     _failed,
     _iterated,
+    _passed_on,
     _Request,
-    _risk,
     _risk_slopes,
     _scatter,
     _State,
@@ -63,6 +65,8 @@ MOST_PATTERNS = 16
 DEEP_STARTS = 12
 PANEL_REACH = 13.0
 PANEL_ORDER = 16
+PANEL_WIDTHS = (1.0, 0.5, 0.25, 0.125)
+MISSED_SAFETY = Safety(2.0)
 LOG2_COARSE = 12
 LOG2_FINE = 15
 ROUGH = 1e-3
@@ -296,14 +300,8 @@ def panel_averages(m_k: float, q_k: float, setting: Setting, tol: float) -> Popu
     mean, *variances = score_law(m_k, q_k, setting.nu)
     scales = np.sqrt(variances)
     cuts = np.r_[(kinks_of(setting) - mean) / scales[0], kinks_of(setting) / scales[1]]
-    previous = _one_token_moments(m_k, q_k, setting, *_kink_panels(cuts, 1.0))
-    for width in (0.5, 0.25, 0.125):
-        current = _one_token_moments(m_k, q_k, setting, *_kink_panels(cuts, width))
-        gap = float(np.abs(current - previous).max())
-        if gap <= tol or not np.isfinite(gap):
-            break
-        previous = current
-    return PopulationAverages(float(current[0]), float(current[1]), 2.0 * gap + 1e-15)
+    panels = (_one_token_moments(m_k, q_k, setting, *_kink_panels(cuts, width)) for width in PANEL_WIDTHS)
+    return PopulationAverages.of(climbed(panels, partial(rested, tol=tol)))
 
 
 def _kink_panels(cuts: Array, width: float) -> tuple[Array, Array]:
@@ -352,7 +350,7 @@ def kinked_state(start: Array, request: _Request) -> _State:
     method = f"prox between kinks, {SCRAMBLES} x Sobol of {2**log2} nodes in {request.dimensions} dimensions"
     last = last._replace(averages=last.averages._replace(folded_mass=np.nan))
     known = settled and bool(np.isfinite(errors[0]))
-    return _State(last, iterations, known, float(errors[0]), errors[1:], [ensemble], method, on=[ensemble])
+    return _State(last, iterations, known, errors, [ensemble], method, on=[ensemble])
 
 
 def _settled_at_kinks(
@@ -403,21 +401,10 @@ def _newton(channel: Channel, now: Evaluation, near: Linearised, request: _Reque
 
 def _wide_slopes(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
     """Derivatives of the map and of the reported numbers, by differences wide enough for many samples to jump."""
-    free = to_free(at.order)
-    columns, slopes = [], []
-    for i in range(free.size):
-        ends = []
-        for side in (1.0, -1.0):
-            moved = free.copy()
-            moved[i] += side * WIDE_STEP
-            now = evaluate(channel, from_free(moved), problem)
-            ends.append((to_free(now.image), reported(now, problem)))
-        columns.append((ends[0][0] - ends[1][0]) / (2.0 * WIDE_STEP))
-        slopes.append((ends[0][1] - ends[1][1]) / (2.0 * WIDE_STEP))
-    matrix = np.eye(free.size) - np.stack(columns, axis=1)
-    regular = np.isfinite(matrix).all() and np.linalg.cond(matrix) < WORST_CONDITION
-    newton = np.linalg.inv(matrix) if regular else np.full(matrix.shape, np.inf)
-    return Linearised(newton, np.stack(slopes, axis=1))
+    value, free = values_of(channel, problem), to_free(at.order)
+    moves = WIDE_STEP * np.eye(free.size)
+    found = np.stack([(value(free + move) - value(free - move)) / (2.0 * WIDE_STEP) for move in moves], axis=1)
+    return inverted(found[:RATES], found[RATES:])
 
 
 def _missed(ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Request) -> Array:
@@ -428,7 +415,5 @@ def _missed(ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Re
         for channel in getattr(member, "channels", [member]):
             channel.deep = deep
         here = evaluate(member, last.order, request.problem)
-        move = near.newton @ (to_free(here.image) - to_free(last.image))
-        risk, _ = _risk(from_free(to_free(last.order) + move), request)
-        found.append(np.r_[risk, reported(here, request.problem) + near.slopes @ move])
-    return np.asarray(2.0 * np.abs(found[1] - found[0]))
+        found.append(_passed_on(here.averages, last.image, last.order, near, request))
+    return level_error(found, MISSED_SAFETY)

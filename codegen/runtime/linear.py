@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from replicode.codegen.runtime.kernel import Array
+
+Record = TypeVar("Record")
 
 
 def product(matrix: Array, rows: Sequence[Array] | Array) -> Array:
@@ -17,6 +20,14 @@ def product(matrix: Array, rows: Sequence[Array] | Array) -> Array:
 def weighted_sum(values: Array, weights: Array) -> Array:
     """values @ weights over the last axis, without waking the threads of BLAS."""
     return np.asarray(np.einsum("...n,n->...", values, weights))
+
+
+def weighted_record(found: Sequence[Record], shares: Array) -> Record:
+    """The weighted mean of records of arrays and numbers, field by field."""
+    kind: Any = type(found[0])
+    means = [np.tensordot(shares, [getattr(f, name) for f in found], 1) for name in kind._fields]
+    record: Record = kind(*(m if m.ndim else float(m) for m in means))
+    return record
 
 
 def token_rows(like: Array, hidden: Array | float, idle: Array | float) -> Array:

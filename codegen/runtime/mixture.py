@@ -10,6 +10,7 @@ import numpy as np
 from replicode.codegen.runtime.channel import Averages, Channel, Ladder, Response, SmoothNodes
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import weighted_record
 
 
 class Mixture(Channel):
@@ -28,17 +29,14 @@ class Mixture(Channel):
     def averages(self, order: Array, search: bool = False) -> Averages:
         """The mean over the lengths."""
         self.last = [c.averages(order, search) for c in self.channels]
-        return self._mean(self.last)
-
-    def _mean(self, found: Sequence[Averages]) -> Averages:
-        means = [np.tensordot(self.shares, [getattr(a, f) for a in found], 1) for f in Averages._fields]
-        return Averages(means[0], *(float(m) for m in means[1:]))
+        return weighted_record(self.last, self.shares)
 
     def drawn(self) -> Sequence[Averages]:
         """The mean over the lengths by the sets of the same number; lengths without sets have one value."""
         sets = [c.drawn() for c in self.channels]
         several = range(max(map(len, sets)))
-        return [self._mean([own[i] if own else a for own, a in zip(sets, self.last, strict=True)]) for i in several]
+        rows = ([own[i] if own else a for own, a in zip(sets, self.last, strict=True)] for i in several)
+        return [weighted_record(row, self.shares) for row in rows]
 
     def response(self, order: Array) -> Response:
         """The mean over the lengths."""

@@ -147,6 +147,15 @@ def gauss_legendre(count: int) -> tuple[Array, Array]:
     return nodes, weights
 
 
+@lru_cache(maxsize=1)
+def panel_integrals() -> Array:
+    """S_ij = integral from -1 to node i of the Lagrange polynomial of node j of a panel."""
+    legendre, (nodes, _) = np.polynomial.legendre, gauss_legendre(COMPOSITE_NODES)
+    values = legendre.legvander(nodes, COMPOSITE_NODES - 1)
+    integrals = [legendre.legval(nodes, legendre.legint(row, lbnd=-1)) for row in np.eye(COMPOSITE_NODES)]
+    return np.asarray(np.linalg.solve(values.T, np.stack(integrals)).T)
+
+
 def gauss_panels(edges: Array) -> tuple[Array, Array]:
     """Composite Gauss-Legendre nodes and weights between the edges."""
     nodes, weights = gauss_legendre(COMPOSITE_NODES)

@@ -89,14 +89,6 @@ def _product_of(
     return Product(coefficient, functions, every, tuple(InversePower(*p) for p in powers), bool(any_length))
 
 
-class TokenNodes(NamedTuple):
-    """Nodes of one token's (x, chi*) with the logarithms of their weights."""
-
-    x: Array
-    chi: Array
-    log_weight: Array
-
-
 class TokenAverages:
     """Products at a signal and parameter values: `value(products, lengths)` is one number per length."""
 
@@ -145,8 +137,8 @@ class TokenAverages:
         for index, function in enumerate((*product.functions, product.every)):
             carried = [p if index == c else 0.0 for p, c in zip(powers, carriers, strict=True)]
             tables.append(self._token_table(function, bodies, carried, index == 0, tokens))
-        axes = self._log_axes(product.powers, tables, spare, tokens)
-        return coefficient * self._laplace(product.powers, tables, spare, axes, tokens)
+        offsets = [self._number(p.offset, tokens) for p in product.powers]
+        return coefficient * Laplace(powers, offsets, tables, spare).value(LOG_STEP / self.fineness)
 
     def _total(self, function: TokenFunction, hidden: bool, tokens: int) -> float:
         """The plain average of a function over one token."""
@@ -189,35 +181,24 @@ class TokenAverages:
         hidden: bool,
         tokens: int,
     ) -> TokenTable:
-        nodes = self._nodes(function, bodies, carried, hidden, tokens)
-        sign, log = self._sized(function, nodes.x, nodes.chi, tokens)
-        log = log + nodes.log_weight
-        logs = [self._log(b, nodes.x, nodes.chi, tokens) for b in bodies]
+        """On nodes fine enough for the sharpest body, split where something has a kink or vanishes."""
+        mean, scale = self._score_law(hidden)
+        zeta, log_zeta = self._teacher_nodes(bodies, hidden, tokens)
+        x, log_x = np.array([mean]), np.zeros(1)
+        if scale != 0.0:
+            u, weights = gauss_panels(self._edges([(function, carried)], bodies, hidden, tokens))
+            x, log_x = mean + scale * u, np.log(weights) - u**2 / 2.0 - np.log(2.0 * np.pi) / 2.0
+        chi = self._teacher_mean(x)[:, None] + self._teacher_spread() * zeta
+        x, chi = np.broadcast_to(x[:, None], chi.shape).ravel(), chi.ravel()
+        sign, log = self._sized(function, x, chi, tokens)
+        log = log + (log_x[:, None] + log_zeta).ravel()
+        logs = [self._log(b, x, chi, tokens) for b in bodies]
         with np.errstate(invalid="ignore"):
             for p, b in zip(carried, logs, strict=True):
                 log = log - p * b if p else log
         log = np.where(np.isnan(log), -np.inf, log)
         keep = (log > log.max() - LOG_DEPTH) & np.isfinite(log) if log.size else np.zeros(0, bool)
         return TokenTable(sign[keep], log[keep], tuple(b[keep] for b in logs), tuple(carried))
-
-    def _nodes(
-        self,
-        function: TokenFunction,
-        bodies: Sequence[TokenFunction],
-        carried: Sequence[float],
-        hidden: bool,
-        tokens: int,
-    ) -> TokenNodes:
-        """Nodes fine enough for the sharpest body, split where something has a kink or vanishes."""
-        mean, scale = self._score_law(hidden)
-        zeta, log_zeta = self._teacher_nodes(bodies, hidden, tokens)
-        if scale == 0.0:
-            x, log_x = np.array([mean]), np.zeros(1)
-        else:
-            x, log_x = self._score_nodes(function, bodies, carried, hidden, tokens)
-        chi = self._teacher_mean(x)[:, None] + self._teacher_spread() * zeta
-        shape = chi.shape
-        return TokenNodes(np.broadcast_to(x[:, None], shape).ravel(), chi.ravel(), (log_x[:, None] + log_zeta).ravel())
 
     def _teacher_nodes(self, bodies: Sequence[TokenFunction], hidden: bool, tokens: int) -> tuple[Array, Array]:
         """chi* given x, in units of its spread; one node where the teacher is not needed or follows from x."""
@@ -237,18 +218,6 @@ class TokenAverages:
     def _teacher_spread(self) -> float:
         """The standard deviation of chi* given x."""
         return float(np.sqrt(max(1.0 - self.law.m**2 / self.law.q, 0.0))) if self.law.q > 0.0 else 1.0
-
-    def _score_nodes(
-        self,
-        function: TokenFunction,
-        bodies: Sequence[TokenFunction],
-        carried: Sequence[float],
-        hidden: bool,
-        tokens: int,
-    ) -> tuple[Array, Array]:
-        mean, scale = self._score_law(hidden)
-        u, weights = gauss_panels(self._edges([(function, carried)], bodies, hidden, tokens))
-        return mean + scale * u, np.log(weights) - u**2 / 2.0 - np.log(2.0 * np.pi) / 2.0
 
     def _edges(
         self,
@@ -297,68 +266,6 @@ class TokenAverages:
             near, reach = float(line[np.argmin(np.where(np.isnan(log), np.inf, log))]), 0.1 * reach
         return near
 
-    def _log_axes(
-        self, powers: Sequence[InversePower], tables: Sequence[TokenTable], spare: Array, tokens: int
-    ) -> list[Array]:
-        """The ranges of log s in which the integrand matters, from a coarse look, with their steps."""
-        coarse = []
-        for k, p in enumerate(powers):
-            logs = np.concatenate([t.bodies[k] for t in tables])
-            logs = logs[np.isfinite(logs)]
-            low, high = -logs.max() - 45.0 / p.power, -logs.min() + 8.0
-            most = COARSE_LOGS // len(powers) ** 2
-            coarse.append(np.linspace(low, high, int(min(most, high - low)) + 2))
-        integrand = np.abs(self._integrand(powers, tables, spare, coarse, tokens))
-        if not integrand.max() > 0.0:
-            return [np.zeros(1)] * len(coarse)
-        grid = tuple(range(1, integrand.ndim))
-        relevant = (integrand > 1e-19 * integrand.max(axis=grid, keepdims=True)).any(axis=0)
-        axes = []
-        for k, axis in enumerate(coarse):
-            along = np.flatnonzero(relevant.any(axis=tuple(j for j in range(relevant.ndim) if j != k)))
-            h = LOG_STEP / self.fineness
-            margin = 2.0 * (axis[1] - axis[0])
-            axes.append(np.arange(axis[along[0]] - margin, axis[along[-1]] + margin, h))
-        return axes
-
-    def _laplace(
-        self,
-        powers: Sequence[InversePower],
-        tables: Sequence[TokenTable],
-        spare: Array,
-        axes: Sequence[Array],
-        tokens: int,
-    ) -> Array:
-        if axes[0].size == 1:
-            return np.zeros(spare.size)
-        cell = float(np.prod([a[1] - a[0] for a in axes]))
-        norm = float(np.prod([special.gamma(p.power) for p in powers]))
-        total = np.zeros(spare.size)
-        most = max(t.log.size for t in tables)
-        if (len(axes) > 1 and most * sum(a.size for a in axes) > LARGEST_GRID) or axes[0].size > LONGEST_AXIS:
-            raise OutOfReach("the weights are too sharp for this quadrature: take a smaller nu or |k|, or nu = inf")
-        rows = max(1, LAPLACE_BLOCK // most) if len(axes) > 1 else axes[0].size
-        for begin in range(0, axes[0].size, rows):
-            block = [axes[0][begin : begin + rows], *axes[1:]]
-            total += self._integrand(powers, tables, spare, block, tokens).sum(axis=tuple(range(1, len(axes) + 1)))
-        return total * cell / norm
-
-    def _integrand(
-        self,
-        powers: Sequence[InversePower],
-        tables: Sequence[TokenTable],
-        spare: Array,
-        axes: Sequence[Array],
-        tokens: int,
-    ) -> Array:
-        """prod over tokens of their one-token averages, for each length on the grid of log s."""
-        offsets = [self._number(p.offset, tokens) for p in powers]
-        damping = [np.exp(-c * np.exp(np.minimum(a, 700.0))) for c, a in zip(offsets, axes, strict=True)]
-        result = damping[0] if len(axes) == 1 else np.multiply.outer(damping[0], damping[1])
-        for table in tables[:-1]:
-            result = result * table.at(axes)
-        return np.asarray(result * tables[-1].at(axes) ** spare.reshape(-1, *[1] * len(axes)))
-
 
 class TokenTable(NamedTuple):
     """sum_i sign_i exp(log_i) prod_k (s_k b_ki)^carried_k exp(-s_k b_ki) over the nodes i of one token."""
@@ -403,6 +310,63 @@ class TokenTable(NamedTuple):
         log_sb = axis[:, None] + self.bodies[k][nodes]
         carried, least = self.carried[k], -1e300 * (self.carried[k] > 0)
         return np.asarray(carried * np.where(np.isfinite(log_sb), log_sb, least) - np.exp(log_sb))
+
+
+class Laplace(NamedTuple):
+    """The integral over log s, one s for each inverse power, of the product over the tokens of their averages.
+
+    All tokens but `spare` many of them have a table of their own; those share the last one.
+    """
+
+    powers: Sequence[float]
+    offsets: Sequence[float]
+    tables: Sequence[TokenTable]
+    spare: Array
+
+    def value(self, step: float) -> Array:
+        """By trapezoid sums, for each number of spare tokens."""
+        axes = self._axes(step)
+        if axes[0].size == 1:
+            return np.zeros(self.spare.size)
+        cell = float(np.prod([a[1] - a[0] for a in axes]))
+        norm = float(np.prod([special.gamma(p) for p in self.powers]))
+        total = np.zeros(self.spare.size)
+        most = max(t.log.size for t in self.tables)
+        if (len(axes) > 1 and most * sum(a.size for a in axes) > LARGEST_GRID) or axes[0].size > LONGEST_AXIS:
+            raise OutOfReach("the weights are too sharp for this quadrature: take a smaller nu or |k|, or nu = inf")
+        rows = max(1, LAPLACE_BLOCK // most) if len(axes) > 1 else axes[0].size
+        for begin in range(0, axes[0].size, rows):
+            total += self._at([axes[0][begin : begin + rows], *axes[1:]]).sum(axis=tuple(range(1, len(axes) + 1)))
+        return total * cell / norm
+
+    def _axes(self, step: float) -> list[Array]:
+        """The ranges of log s in which the integrand matters, from a coarse look."""
+        coarse = []
+        for k, power in enumerate(self.powers):
+            logs = np.concatenate([t.bodies[k] for t in self.tables])
+            logs = logs[np.isfinite(logs)]
+            low, high = -logs.max() - 45.0 / power, -logs.min() + 8.0
+            most = COARSE_LOGS // len(self.powers) ** 2
+            coarse.append(np.linspace(low, high, int(min(most, high - low)) + 2))
+        integrand = np.abs(self._at(coarse))
+        if not integrand.max() > 0.0:
+            return [np.zeros(1)] * len(coarse)
+        grid = tuple(range(1, integrand.ndim))
+        relevant = (integrand > 1e-19 * integrand.max(axis=grid, keepdims=True)).any(axis=0)
+        axes = []
+        for k, axis in enumerate(coarse):
+            along = np.flatnonzero(relevant.any(axis=tuple(j for j in range(relevant.ndim) if j != k)))
+            margin = 2.0 * (axis[1] - axis[0])
+            axes.append(np.arange(axis[along[0]] - margin, axis[along[-1]] + margin, step))
+        return axes
+
+    def _at(self, axes: Sequence[Array]) -> Array:
+        """The integrand on the grid of log s."""
+        damping = [np.exp(-c * np.exp(np.minimum(a, 700.0))) for c, a in zip(self.offsets, axes, strict=True)]
+        result = damping[0] if len(axes) == 1 else np.multiply.outer(damping[0], damping[1])
+        for table in self.tables[:-1]:
+            result = result * table.at(axes)
+        return np.asarray(result * self.tables[-1].at(axes) ** self.spare.reshape(-1, *[1] * len(axes)))
 
 
 def _finite(values: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What a script takes besides nu, noise and an error."""
+"""What a script takes besides nu, noise and an error: groups of options, and how those that name files are read."""
 
 from __future__ import annotations
 
@@ -21,56 +21,32 @@ def _starting_point(text: str) -> dict[str, float]:
     return dict(_parameter(part) for part in text.split(","))
 
 
-def no_options(parser: argparse.ArgumentParser) -> None:
-    """Of a level that has the physics alone."""
+def sample_options(parser: argparse.ArgumentParser) -> None:
+    """Of levels with finitely many samples."""
     parser.add_argument("--alpha", type=float, required=True, help="samples per dimension")
 
 
-def population_options(parser: argparse.ArgumentParser) -> None:
-    """Of infinite data."""
-    parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
-
-
-def trained_options(parser: argparse.ArgumentParser) -> None:
-    """Of a level at which an activation is trained."""
-    no_options(parser)
+def training_options(parser: argparse.ArgumentParser) -> None:
+    """Of levels at which an activation is trained."""
     parser.add_argument("--lambda-k", type=float, default=1.0)
     parser.add_argument("--lambda-v", type=float, default=1.0)
     parser.add_argument("--init", choices=("informed", "random"), default="informed")
+
+
+def parameter_options(parser: argparse.ArgumentParser) -> None:
+    """Of levels of an activation."""
     parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
 
 
-def structured_options(parser: argparse.ArgumentParser) -> None:
-    """Of a level with structured tokens and the physics alone."""
-    no_options(parser)
-    _spectrum_options(parser)
-
-
-def structured_trained_options(parser: argparse.ArgumentParser) -> None:
-    """Of a level at which an activation is trained on structured tokens."""
-    trained_options(parser)
-    _spectrum_options(parser)
-
-
-def radial_options(parser: argparse.ArgumentParser) -> None:
-    """The same of tokens with radii."""
-    structured_trained_options(parser)
-    _radii_option(parser)
+def spectrum_options(parser: argparse.ArgumentParser) -> None:
+    """Of structured tokens."""
+    parser.add_argument("--spectrum", help="power:A:D, or a file of eigenvalues; left out: isotropic tokens")
+    parser.add_argument("--teacher", help="isotropic, white, top:P, or a file of weights")
 
 
 def radii_options(parser: argparse.ArgumentParser) -> None:
-    """Of isotropic tokens with radii."""
-    trained_options(parser)
-    _radii_option(parser)
-
-
-def _radii_option(parser: argparse.ArgumentParser) -> None:
+    """Of tokens with radii."""
     parser.add_argument("--radii", required=True, help="a file of radii of tokens")
-
-
-def _spectrum_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--spectrum", help="power:A:D, or a file of eigenvalues; left out: isotropic tokens")
-    parser.add_argument("--teacher", help="isotropic, white, top:P, or a file of weights")
 
 
 def descent_options(parser: argparse.ArgumentParser) -> None:
@@ -85,12 +61,6 @@ def descent_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flow", action="store_true", help="the limit of small steps")
     parser.add_argument("--spherical", action="store_true", help="both directions keep their norms")
     parser.add_argument("--points", type=int, default=101)
-    parser.add_argument("--param", type=_parameter, action="append", default=[], metavar="NAME=NUMBER")
-
-
-def as_given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options as they are."""
-    return options
 
 
 def with_spectrum(options: dict[str, Any]) -> dict[str, Any]:
@@ -101,15 +71,11 @@ def with_spectrum(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "spectrum": named_columns([1.0] if spectrum is None else spectrum, teacher)[0]}
 
 
-def with_radii_alone(options: dict[str, Any]) -> dict[str, Any]:
+def with_radii(options: dict[str, Any]) -> dict[str, Any]:
     """The options with the radii of a file."""
     return {**options, "radii": named_radii(options["radii"])}
 
 
-def with_radii(options: dict[str, Any]) -> dict[str, Any]:
-    """The same with the columns that spectrum and teacher name."""
-    return with_spectrum(with_radii_alone(options))
-
-
-add_options: Callable[[argparse.ArgumentParser], None] = trained_options
-read_options: Callable[[dict[str, Any]], dict[str, Any]] = as_given
+Adder = Callable[[argparse.ArgumentParser], None]
+OPTIONS: tuple[Adder, ...] = (sample_options, training_options, parameter_options)
+READERS: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = ()

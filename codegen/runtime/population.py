@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from replicode.codegen.runtime.inputs import check_number, check_signal, check_size, parameter_values
 from replicode.codegen.runtime.kernel import (
@@ -27,14 +26,15 @@ from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import product, weighted_sum
 from replicode.codegen.runtime.location import location_dimensions, location_of, teacher_weight
 from replicode.codegen.runtime.nodes import lattice, sobol
-from replicode.codegen.runtime.places import of_scores
+from replicode.codegen.runtime.places import of_scores, ordered
+from replicode.codegen.runtime.refinement import Safety, climbed, level_error, rested, t_bound
 
 LATTICE_DIMENSIONS = 7
 POPULATION_SCRAMBLES = 8
 POPULATION_LOG2 = 13
-POPULATION_COVERAGE = 0.9995
 POPULATION_BLOCK = 16384
-LARGEST_POPULATION = 2**18
+LARGEST_POPULATION = 2**19
+POPULATION_SAFETY = Safety(2.0, rounding=1e-15)
 OVERLAP_LOG2 = (12, 17)
 OVERLAP_ERROR = 1e-5
 
@@ -45,6 +45,12 @@ class PopulationAverages(NamedTuple):
     A: float
     B: float
     error: float
+
+    @staticmethod
+    def of(found: Sequence[Array]) -> PopulationAverages:
+        """From the last of both on finer and finer nodes."""
+        A, B = map(float, found[-1])
+        return PopulationAverages(A, B, float(level_error(found, POPULATION_SAFETY).max()))
 
 
 class StudentOverlaps(NamedTuple):
@@ -156,22 +162,20 @@ def _doubled_averages(m_k: float, q_k: float, setting: Setting, tol: float) -> P
     dim = _population_dimensions(setting)
     if dim > LATTICE_DIMENSIONS:
         return _scrambled_averages(m_k, q_k, setting)
-    count = 64 * 4 ** min(dim, 4)
-    previous = _sigma_moments(m_k, q_k, setting, count, 1)
-    while True:
-        current = _sigma_moments(m_k, q_k, setting, 2 * count, 2)
-        gap = float(np.abs(current - previous).max())
-        if gap <= tol or count >= LARGEST_POPULATION or not np.isfinite(gap):
-            return PopulationAverages(float(current[0]), float(current[1]), 2.0 * gap + 1e-15)
-        previous, count = current, 2 * count
+    return PopulationAverages.of(doubled(lambda *nodes: _sigma_moments(m_k, q_k, setting, *nodes), dim, tol))
+
+
+def doubled(average: Callable[[int, int], Array], dim: int, tol: float) -> list[Array]:
+    """Averages on so many nodes with a shift, their number doubled until two shifted rules agree."""
+    first = 6 + 2 * min(dim, 4)
+    counts = (2**log2 for log2 in range(first, LARGEST_POPULATION.bit_length()))
+    return climbed((average(n, 1 + (n > 2**first)) for n in counts), partial(rested, tol=tol))
 
 
 def _scrambled_averages(m_k: float, q_k: float, setting: Setting) -> PopulationAverages:
     """The mean over independent sets of nodes (Sobol in many dimensions), with a t bound from their scatter."""
     sets = np.array([_sigma_moments(m_k, q_k, setting, 2**POPULATION_LOG2, s) for s in range(POPULATION_SCRAMBLES)])
-    spread = float(sets.std(axis=0, ddof=1).max()) / np.sqrt(POPULATION_SCRAMBLES)
-    bound = float(special.stdtrit(POPULATION_SCRAMBLES - 1, POPULATION_COVERAGE)) * spread
-    return PopulationAverages(float(sets[:, 0].mean()), float(sets[:, 1].mean()), bound)
+    return PopulationAverages(float(sets[:, 0].mean()), float(sets[:, 1].mean()), float(t_bound(sets).max()))
 
 
 averages_of_length: Callable[[float, float, Setting, float], PopulationAverages] = _doubled_averages
@@ -206,6 +210,16 @@ def population_risk(
 def informed_overlaps(nu: float, params: Array, noise: float = 0.0) -> Array:
     """(m_k, q_k, m_v, q_v) near the population optimum."""
     return np.array(_informed_overlaps(nu, noise, tuple(params)))
+
+
+def overlap_start(init: str, strengths: tuple[float, float, float], settings: Sequence[Setting]) -> Array:
+    """Order parameters to start from: the population optimum, or next to nothing known of the teacher."""
+    m_k, q_k, m_v, q_v = 0.02, 0.3, 0.02, 0.3
+    if init == "informed":
+        m_k, q_k, m_v, q_v = informed_overlaps(settings[0].nu, settings[0].params, settings[0].noise)
+    alpha, *penalties = strengths
+    v_k, v_v = (1.0 / (penalty + 0.3 * (alpha / (1.0 + alpha)) + 1e-3) for penalty in penalties)
+    return ordered(np.array([m_k, m_v]), np.array([q_k, q_v]), np.array([v_k, v_v]))
 
 
 @lru_cache(maxsize=64)
@@ -244,34 +258,24 @@ def _gaussian_risk(overlaps: StudentOverlaps, setting: Setting, tol: float) -> f
     mean, hidden_variance, idle_variance = score_law(overlaps.m_k, overlaps.q_k, setting.nu)
     scale = np.sqrt(np.r_[hidden_variance, np.full(setting.tokens - 1, idle_variance)])
 
-    def average(count: int, seed: int) -> float:
+    def average(count: int, seed: int) -> Array:
         zeta, weights = _score_nodes(setting.tokens, count, seed)
         total = 0.0
         for b in _parts(weights.size):
             chi = scale[:, None] * zeta[:, b]
             chi[0] += mean
             total += float(weighted_sum(_risk_terms(overlaps, setting, chi), weights[b]))
-        return total
+        return np.array(total)
 
-    count = 64 * 4 ** min(setting.tokens, 4)
-    previous = average(count, 1)
-    while True:
-        current = average(2 * count, 2)
-        if abs(current - previous) <= tol or count >= LARGEST_POPULATION:
-            return current
-        previous, count = current, 2 * count
+    return float(doubled(average, setting.tokens, tol)[-1])
 
 
 def _weighted_risk(overlaps: StudentOverlaps, setting: Setting, tol: float) -> float:
     """The risk on the manifold, and what the cross overlaps add to it, on Sobol nodes doubled until that settles."""
     on = manifold_risk(overlaps, setting, tol)
     least, most = OVERLAP_LOG2
-    added = [_added_by_cross_overlaps(overlaps, setting, least)]
-    for log2 in range(least + 1, most + 1):
-        added.append(_added_by_cross_overlaps(overlaps, setting, log2))
-        if abs(added[-1] - added[-2]) <= OVERLAP_ERROR:
-            break
-    return on + added[-1]
+    added = (np.array(_added_by_cross_overlaps(overlaps, setting, log2)) for log2 in range(least, most + 1))
+    return on + float(climbed(added, partial(rested, tol=OVERLAP_ERROR))[-1])
 
 
 def manifold_risk(overlaps: StudentOverlaps, setting: Setting, tol: float) -> float:

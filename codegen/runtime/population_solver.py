@@ -11,7 +11,7 @@ from replicode.codegen.runtime.alltokens import own_sigma, posterior_sigma, samp
 from replicode.codegen.runtime.inputs import (
     ArgumentError,
     OutOfReach,
-    check_number,
+    asked_error,
     check_physics,
     check_signal,
     parameter_values,
@@ -36,10 +36,9 @@ from replicode.codegen.runtime.population_kernel import (
     winner_products,
 )
 from replicode.codegen.runtime.threshold import HardTokenAverages
-from replicode.codegen.runtime.wording import told_apart
+from replicode.codegen.runtime.wording import too_large
 
 LEVEL_OF = {COARSE: 0, CHECK: 1, FINE: 2}
-GOOD_ENOUGH = 1e-3
 LENGTHS = tuple(kernel.tokens for kernel in KERNELS)
 SHARES = np.array([kernel.share for kernel in KERNELS])
 
@@ -162,14 +161,12 @@ def optimum(nu: float, **parameters: float) -> Optimum:
 def solve(nu: float, noise: float = 0.0, *, tol: float | None = 1e-8, **parameters: float) -> Solution:
     """The least risk over k, v and the parameters that are not given; `tol` is the error that needs no warning."""
     check_physics(1.0, nu, noise)
-    if tol is not None:
-        check_number("tol", tol, "a finite number above 0, or None", tol > 0)
+    _, worst = asked_error(tol)
     found, bayes = optimum(nu, **parameters), location_gain(nu)
     m_v = float(best_value_overlap(found.A, found.B))
     scale = float(risk_on_manifold(0.0, 0.0, 0.0, 0.0, 1.0)) - noise_risk(0.0)
     excess, error = scale * (1.0 - found.gain), scale * found.error
-    worst = GOOD_ENOUGH if tol is None else tol
-    warnings = [] if error <= worst else ["the error {} is above {}".format(*told_apart(error, worst))]
+    warnings = too_large(error, worst)
     if found.unbounded:
         warnings.append("the risk still falls as |k| grows: the value is that of the largest |k| tried")
     return Solution(

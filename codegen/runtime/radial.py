@@ -23,10 +23,11 @@ from replicode.codegen.runtime.label import LineLabel, label_of
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.location import Weight, _conditional, softmax_weight
 from replicode.codegen.runtime.nodes import sobol
+from replicode.codegen.runtime.refinement import t_bound
 
 RADII = "numbers above 0, one for each token of a pool"
 COARSE_LOG2 = 10
-RISK_LOG2, RISK_SETS, RISK_COVERAGE = 14, 32, 0.9995
+RISK_LOG2, RISK_SETS = 14, 32
 
 
 def empirical_radii(given: Any) -> Array:
@@ -154,8 +155,7 @@ def radial_risk(order: Array, settings: Sequence[Setting], tol: float) -> tuple[
     """The test risk given scores and radii, averaged over these, with a t bound from the scatter of the sets."""
     shares = np.array([s.kernel.share for s in settings])
     sets = np.array([[_risk_of(order, s, seed) for s in settings] for seed in range(RISK_SETS)]) @ shares
-    quantile = float(special.stdtrit(RISK_SETS - 1, RISK_COVERAGE))
-    return float(sets.mean()), quantile * float(sets.std(ddof=1)) / float(np.sqrt(RISK_SETS))
+    return float(sets.mean()), float(t_bound(sets))
 
 
 def _risk_of(order: Array, setting: Setting, seed: int) -> float:

@@ -23,10 +23,12 @@ from replicode.codegen.runtime.mixture import mixed, mixed_ladder, parts_of
 from replicode.codegen.runtime.nodes import lattice, level_count, sobol
 from replicode.codegen.runtime.population import LATTICE_DIMENSIONS
 from replicode.codegen.runtime.proxfree import ProxFreeChannel, symmetries
+from replicode.codegen.runtime.refinement import slow_error
 from replicode.codegen.runtime.searching import POORLY_SEARCHED, searched_state
 from replicode.codegen.runtime.states import (
     FINEST_GAPS,
     FOLD_WEIGHT,
+    LEVEL_SAFETY,
     LOG2_SOBOL,
     NEGLIGIBLE_FOLD,
     NEXT_LEVEL,
@@ -35,7 +37,6 @@ from replicode.codegen.runtime.states import (
     _ensemble_work,
     _errors,
     _iterated,
-    _level_error,
     _levels,
     _numbers,
     _Request,
@@ -163,7 +164,7 @@ def _with_folds(state: _State, request: _Request) -> _State:
     """The state with what its folds may do counted in the errors."""
     folded = FOLD_WEIGHT * state.last.averages.folded_mass
     sizes = np.maximum(1.0, np.abs(_numbers(state.last, request)))
-    return state._replace(error=state.error + folded * sizes[0], errors=state.errors + folded * sizes[1:])
+    return state._replace(errors=state.errors + folded * sizes)
 
 
 def _without_gaps(state: _State, request: _Request) -> _State:
@@ -177,14 +178,15 @@ def _without_gaps(state: _State, request: _Request) -> _State:
         found = _by_newton(rows, order, near, request, _residual_tolerance(request))
         order, iterations = found.last.order, iterations + found.iterations
         numbers.append(_numbers(found.last, request))
-        errors = _errors(found.last, near, slopes, request, gap + _level_error(numbers, channel.slack), 0.0)
+        opened = gap + slow_error(numbers, LEVEL_SAFETY, channel.slack)
+        errors = _errors(found.last, near, slopes, request, opened, 0.0)
         if errors[0] <= request.tol or not request.budget.affords(3.0 * NEXT_LEVEL * rows.work, float(errors[0])):
             break
     method = state.method.replace(channel.name, GapChannel.name, 1)
     # What is subtracted is small, and known well enough on few rows for derivatives; without folds it is nothing.
     few = [_less_gaps(channel, fineness, request) for fineness in SLOPE_GAPS]
     on = state.on if state.last.averages.folded_mass < FELT_FOLD else few
-    return _State(found.last, iterations, found.converged, float(errors[0]), errors[1:], state.seen, method, on=on)
+    return _State(found.last, iterations, found.converged, errors, state.seen, method, on=on)
 
 
 def _less_gaps(channel: Ladder, fineness: int, request: _Request) -> Channel:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
 
@@ -38,18 +36,6 @@ class TiltedResponse(NamedTuple):
     within: Array
     between: Array
     trace: float
-
-
-def mean_averages(found: Sequence[TiltedAverages], shares: Array) -> TiltedAverages:
-    """Averages over lengths or over sets of nodes."""
-    parts = [np.tensordot(shares, [getattr(a, f) for a in found], 1) for f in TiltedAverages._fields]
-    return TiltedAverages(parts[0], parts[1], *(float(p) for p in parts[2:]))
-
-
-def mean_response(found: Sequence[TiltedResponse], shares: Array) -> TiltedResponse:
-    """The same of squared responses."""
-    parts = [np.tensordot(shares, [getattr(r, f) for r in found], 1) for f in TiltedResponse._fields]
-    return TiltedResponse(parts[0], parts[1], float(parts[2]))
 
 
 class Layout(Protocol):

@@ -13,9 +13,9 @@ import numpy as np
 from replicode.codegen.runtime.fields import Fields
 from replicode.codegen.runtime.kernel import Array, channel_rates
 from replicode.codegen.runtime.lengths import Setting
-from replicode.codegen.runtime.linear import product, weighted_sum
+from replicode.codegen.runtime.linear import product, weighted_record, weighted_sum
 from replicode.codegen.runtime.location import location_of
-from replicode.codegen.runtime.rsb_averages import TiltedAverages, TiltedResponse, mean_averages, mean_response
+from replicode.codegen.runtime.rsb_averages import TiltedAverages, TiltedResponse
 from replicode.codegen.runtime.rsb_grid import (
     LEAST_POSITIVE,
     Axis,
@@ -125,11 +125,11 @@ class GridLayout(NamedTuple):
 
     def averages(self, order: Array, noise: tuple[float, float], y: float) -> TiltedAverages:
         """All averages."""
-        return mean_averages([g.averages(order, noise, y) for g in self.grids], self._shares)
+        return weighted_record([g.averages(order, noise, y) for g in self.grids], self._shares)
 
     def response(self, order: Array, noise: tuple[float, float], y: float) -> TiltedResponse:
         """Averages of squared responses for the stability against a further step."""
-        return mean_response([g.response(order, noise, y) for g in self.grids], self._shares)
+        return weighted_record([g.response(order, noise, y) for g in self.grids], self._shares)
 
     @property
     def _shares(self) -> Array:

@@ -14,13 +14,12 @@ import numpy as np
 from replicode.codegen.runtime.driver import driven, forward_slopes
 from replicode.codegen.runtime.kernel import ORDER_NAMES, Array
 from replicode.codegen.runtime.lengths import Setting
+from replicode.codegen.runtime.linear import weighted_record
 from replicode.codegen.runtime.rsb_averages import (
     Layout,
     Rule,
     TiltedAverages,
     TiltedResponse,
-    mean_averages,
-    mean_response,
 )
 from replicode.codegen.runtime.rsb_kernel import (
     STEP_NAMES,
@@ -138,7 +137,7 @@ class Step:
     def at(self, order: Array, y: float) -> Evaluated:
         """One evaluation of everything."""
         outer, noise = outer_order(order), noise_of(order)
-        averages = mean_averages([layout.averages(outer, noise, y) for layout in self.layouts], self.shares)
+        averages = weighted_record([layout.averages(outer, noise, y) for layout in self.layouts], self.shares)
         alpha, lambda_k, lambda_v = self.problem
         conjugates = step_conjugates(y, alpha, averages.rates, averages.squares)
         physics = alpha, lambda_k, lambda_v
@@ -155,7 +154,7 @@ class Step:
     def response(self, order: Array, y: float) -> TiltedResponse:
         """Squared responses, averaged over the lengths."""
         outer, noise = outer_order(order), noise_of(order)
-        return mean_response([layout.response(outer, noise, y) for layout in self.layouts], self.shares)
+        return weighted_record([layout.response(outer, noise, y) for layout in self.layouts], self.shares)
 
 
 def residual_of(now: Evaluated) -> Array:

@@ -12,15 +12,17 @@ from replicode.codegen.runtime.fields import dimensions
 from replicode.codegen.runtime.inputs import (
     ArgumentError,
     OutOfReach,
-    check_number,
+    asked_error,
     check_setting,
+    named,
     parameter_values,
     unknowns,
 )
 from replicode.codegen.runtime.kernel import ORDER_NAMES, Array, noise_risk
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.location import location_dimensions
-from replicode.codegen.runtime.population import _population_risk, informed_overlaps, settings_of
+from replicode.codegen.runtime.population import _population_risk, overlap_start, settings_of
+from replicode.codegen.runtime.refinement import standard_error
 from replicode.codegen.runtime.rsb_averages import Rule
 from replicode.codegen.runtime.rsb_balance import Balanced, followed_to_balance
 from replicode.codegen.runtime.rsb_channel import Tables
@@ -130,8 +132,7 @@ def solve(
         task = task._replace(levels=QUICK_NESTED_LEVELS if task.nested else QUICK_LEVELS)
     if init not in ("informed", "random"):
         raise ArgumentError("init", init, "'informed' or 'random'")
-    if tol is not None:
-        check_number("tol", tol, "a finite number above 0, or None", tol > 0)
+    asked_error(tol)
     with np.errstate(all="ignore"):
         begin = begun(start, init, task)
         if task.levels is LEVELS and not _fine_enough(begin, task):
@@ -189,7 +190,7 @@ def begun(start: Mapping[str, float] | None, init: str, task: _Task) -> Array:
 
 def _opened(order: Array) -> Array:
     """Order parameters of replica symmetry with a share of q as q1 - q0."""
-    found = dict(zip(ORDER_NAMES, map(float, order), strict=True))
+    found = named(ORDER_NAMES, order)
     opened = np.empty(len(STEP_NAMES))
     for (m, q0, q1, v), block in zip(SPLITS, ("k", "v"), strict=True):
         opened[m], opened[v], opened[q1] = found[f"m_{block}"], found[f"V_{block}"], found[f"q_{block}"]
@@ -199,13 +200,9 @@ def _opened(order: Array) -> Array:
 
 def _start(init: str, task: _Task) -> Array:
     """Order parameters to start from, as those of the replica-symmetric solver, opened."""
-    m_k, q_k, m_v, q_v = (0.02, 0.3, 0.02, 0.3)
-    if init == "informed":
-        m_k, q_k, m_v, q_v = informed_overlaps(task.settings[0].nu, task.settings[0].params)
-    fit = task.problem.alpha / (1.0 + task.problem.alpha)
-    v_k, v_v = (1.0 / (p + 0.3 * fit + 1e-3) for p in (task.problem.lambda_k, task.problem.lambda_v))
-    named = {"m_k": m_k, "q_k": 1.5 * q_k, "V_k": v_k, "m_v": m_v, "q_v": 1.5 * q_v, "V_v": v_v}
-    return _opened(np.array([named[name] for name in ORDER_NAMES]))
+    order = overlap_start(init, task.problem, task.settings)
+    order[[ORDER_NAMES.index(name) for name in ("q_k", "q_v")]] *= 1.5
+    return _opened(order)
 
 
 def _levels(begin: Array, task: _Task) -> _Levels:
@@ -343,8 +340,8 @@ def _solution(levels: _Levels, together: Evaluated | None, task: _Task, tol: flo
         train_loss=values["train_loss"],
         energy=values["energy"],
         free_energy=values["free_energy"],
-        order_parameters=dict(zip(STEP_NAMES, map(float, now.order), strict=True)),
-        conjugates=dict(zip(STEP_CONJUGATES, map(float, now.conjugates), strict=True)),
+        order_parameters=named(STEP_NAMES, now.order),
+        conjugates=named(STEP_CONJUGATES, now.conjugates),
         y=values["y"],
         complexity=values["complexity"],
         broken=levels.broken,
@@ -368,8 +365,7 @@ def _bounds(levels: _Levels, together: Evaluated | None, task: _Task) -> Array:
     now = levels.found[-1]
     rows = [_reported(e, task) for e in levels.found]
     fall, last = np.abs(rows[-2] - rows[-3]) / FALL, np.abs(rows[-1] - rows[-2])
-    scatter = np.std([_reported(e, task) for e in levels.drawn], axis=0, ddof=1) / np.sqrt(len(levels.drawn))
-    bounds = DRAWN_SAFETY * scatter + last / LAST_GAIN
+    bounds = DRAWN_SAFETY * standard_error([_reported(e, task) for e in levels.drawn]) + last / LAST_GAIN
     if together is not None:
         apart = np.abs(rows[-1] - _reported(together, task))
         apart[REPORTED_STEP.index("y")] = now.y
@@ -390,8 +386,8 @@ def _stability(levels: _Levels, task: _Task) -> tuple[dict[str, float], dict[str
     """
     now = levels.found[-1]
     rows = [_radii(m, now, task) for m in levels.step.members()]
-    errors = DRAWN_SAFETY * np.std(rows, axis=0, ddof=1) / np.sqrt(len(rows))
-    found, bounds = (dict(zip(STABILITY, map(float, r), strict=True)) for r in (np.mean(rows, axis=0), errors))
+    errors = DRAWN_SAFETY * standard_error(rows)
+    found, bounds = (named(STABILITY, r) for r in (np.mean(rows, axis=0), errors))
     return found, bounds
 
 

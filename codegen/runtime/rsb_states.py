@@ -6,12 +6,12 @@ largest: below that y the branch is not physical.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from replicode.codegen.runtime.inputs import check_number, unknowns
+from replicode.codegen.runtime.inputs import check_number, named, unknowns
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.population import _population_risk
 from replicode.codegen.runtime.rsb_averages import Rule
@@ -95,7 +95,7 @@ def _selected(now: Evaluated, task: _Task, threshold: bool) -> States:
         free_energy=now.free_energy,
         test_risk=risk,
         train_loss=now.averages.train_loss,
-        order_parameters=dict(zip(STEP_NAMES, map(float, now.order), strict=True)),
+        order_parameters=named(STEP_NAMES, now.order),
         threshold=threshold,
     )
 
@@ -105,28 +105,12 @@ class _Point(NamedTuple):
 
     now: Evaluated
     conjugates: Array
-    task: _Task
+    problem: tuple[float, float, float]
 
-
-def _point(
-    points: tuple[Mapping[str, float], Mapping[str, float]],
-    y: float,
-    physics: tuple[float, float, float, float, float],
-    grid: tuple[float, float, int, int | float] | None,
-    parameters: Mapping[str, float],
-) -> _Point:
-    order, conjugates = unknowns(points[0], STEP_NAMES), unknowns(points[1], STEP_CONJUGATES)
-    check_number("y", y, "a finite number above 0", y > 0)
-    named = dict(zip(STEP_NAMES, order, strict=True))
-    for b in ("k", "v"):
-        m, q0, q1, v = (float(named[f"{n}_{b}"]) for n in ("m", "q0", "q1", "V"))
-        check_number(f"q0_{b}", q0, f"a finite number above m_{b}^2 = {m * m:.6g}", q0 > m * m)
-        check_number(f"q1_{b}", q1, f"a finite number of at least q0_{b} = {q0:.6g}", q1 >= q0)
-        check_number(f"V_{b}", v, "a finite number above 0", v > 0)
-    task = _task(*physics, parameters)
-    step = Step(task.problem, task.settings, _rule(grid, task)).adapt(order)
-    with np.errstate(all="ignore"):
-        return _Point(step.at(order, y), conjugates, task)
+    @property
+    def unknowns(self) -> tuple[Array, Array, float]:
+        """Order parameters, conjugates and y."""
+        return self.now.order, self.conjugates, self.now.y
 
 
 def _rule(grid: tuple[float, float, int, int | float] | None, task: _Task) -> Rule:
@@ -136,43 +120,48 @@ def _rule(grid: tuple[float, float, int, int | float] | None, task: _Task) -> Ru
     return Nested(grid[0], int(grid[1]), grid[2], int(grid[3])) if task.nested else Tables(Grid(*grid))
 
 
-def free_energy(
-    order_parameters: Mapping[str, float],
-    conjugates: Mapping[str, float],
-    y: float,
-    alpha: float,
-    nu: float,
-    noise: float,
-    lambda_k: float,
-    lambda_v: float,
-    *,
-    grid: tuple[float, float, int, int | float] | None = None,
-    **parameters: float,
-) -> float:
+def at_any_point(value: Callable[[_Point], Any]) -> Callable[..., Any]:
+    """The value as a function of any point, E[F] integrated on a grid."""
+
+    def found(
+        order_parameters: Mapping[str, float],
+        conjugates: Mapping[str, float],
+        y: float,
+        alpha: float,
+        nu: float,
+        noise: float,
+        lambda_k: float,
+        lambda_v: float,
+        *,
+        grid: tuple[float, float, int, int | float] | None = None,
+        **parameters: float,
+    ) -> Any:
+        order, conj = unknowns(order_parameters, STEP_NAMES), unknowns(conjugates, STEP_CONJUGATES)
+        check_number("y", y, "a finite number above 0", y > 0)
+        for b in ("k", "v"):
+            m, q0, q1, v = (float(order_parameters[f"{n}_{b}"]) for n in ("m", "q0", "q1", "V"))
+            check_number(f"q0_{b}", q0, f"a finite number above m_{b}^2 = {m * m:.6g}", q0 > m * m)
+            check_number(f"q1_{b}", q1, f"a finite number of at least q0_{b} = {q0:.6g}", q1 >= q0)
+            check_number(f"V_{b}", v, "a finite number above 0", v > 0)
+        task = _task(alpha, nu, noise, lambda_k, lambda_v, parameters)
+        step = Step(task.problem, task.settings, _rule(grid, task)).adapt(order)
+        with np.errstate(all="ignore"):
+            return value(_Point(step.at(order, y), conj, task.problem))
+
+    found.__name__ = found.__qualname__ = value.__name__
+    found.__doc__ = value.__doc__
+    return found
+
+
+@at_any_point
+def free_energy(at: _Point) -> float:
     """The free energy of one step at any point, E[F] integrated numerically."""
-    physics = (alpha, nu, noise, lambda_k, lambda_v)
-    found = _point((order_parameters, conjugates), y, physics, grid, parameters)
-    envelope = found.now.averages.envelope
-    return float(step_free_energy(found.now.order, found.conjugates, y, alpha, lambda_k, lambda_v, envelope))
+    return float(step_free_energy(*at.unknowns, *at.problem, at.now.averages.envelope))
 
 
-def residual(
-    order_parameters: Mapping[str, float],
-    conjugates: Mapping[str, float],
-    y: float,
-    alpha: float,
-    nu: float,
-    noise: float,
-    lambda_k: float,
-    lambda_v: float,
-    *,
-    grid: tuple[float, float, int, int | float] | None = None,
-    **parameters: float,
-) -> Array:
+@at_any_point
+def residual(at: _Point) -> Array:
     """The gradient of the free energy in the order parameters (m, q0, q1, V by block), the conjugates, and y."""
-    physics = (alpha, nu, noise, lambda_k, lambda_v)
-    found = _point((order_parameters, conjugates), y, physics, grid, parameters)
-    now, conj = found.now, found.conjugates
-    at = (now.order, conj, y, alpha, lambda_k, lambda_v)
-    slopes = step_gradient(*at, now.averages.rates, now.averages.squares)
-    return np.asarray(np.r_[slopes, step_slope(*at, now.averages.envelope, now.averages.tilted)])
+    found = at.now.averages
+    slopes = step_gradient(*at.unknowns, *at.problem, found.rates, found.squares)
+    return np.asarray(np.r_[slopes, step_slope(*at.unknowns, *at.problem, found.envelope, found.tilted)])

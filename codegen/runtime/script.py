@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from replicode.codegen.runtime.inputs import OutOfReach
-from replicode.codegen.runtime.options import add_options, read_options
+from replicode.codegen.runtime.options import OPTIONS, READERS
 from replicode.codegen.runtime.solver import solve
 
 STRUCTURED = ("norm2_k", "norm2_v", "effective_rank")
@@ -29,7 +29,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--nu", type=float, required=True, help="signal strength")
     parser.add_argument("--noise", type=float, default=0.0, help="label noise (a standard deviation)")
-    add_options(parser)
+    for add_options in OPTIONS:
+        add_options(parser)
     parser.add_argument(
         "--tol", type=float, help="absolute error asked for on the test risk; left out: what a few seconds give"
     )
@@ -37,7 +38,9 @@ def main(argv: list[str] | None = None) -> int:
     options = vars(parser.parse_args(argv))
     as_json, parameters = options.pop("json"), dict(options.pop("param", []))
     try:
-        solution = solve(**read_options(options), **parameters)
+        for read in READERS:
+            options = read(options)
+        solution = solve(**options, **parameters)
     except ValueError as problem:
         print(problem, file=sys.stderr)
         return 2

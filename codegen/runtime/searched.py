@@ -33,6 +33,7 @@ from replicode.codegen.runtime.proxfree import (
     frame_at,
     symmetries,
 )
+from replicode.codegen.runtime.refinement import standard_error
 from replicode.codegen.runtime.seeking import Proposal, proposal_for
 from replicode.codegen.runtime.signed import SignedChannel
 
@@ -200,12 +201,8 @@ class SearchedChannel(Channel):
         squares = contact_squares(order, frame, self.smooth)
         trace = conjugates_from_rates(signed.rates, 1.0)[VH_K] + traces.mean()
         return Response(
-            squares.mean(axis=0), float(trace), float(_error_of_mean(gaps)), _error_of_mean(squares), len(squares)
+            squares.mean(axis=0), float(trace), float(standard_error(gaps)), standard_error(squares), len(squares)
         )
-
-
-def _error_of_mean(values: Array) -> Array:
-    return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values)))
 
 
 def _next_to_all(found: Critical) -> Share:

@@ -28,22 +28,22 @@ from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed, mixed_ladder, parts_of
 from replicode.codegen.runtime.places import RATES
+from replicode.codegen.runtime.refinement import slow_error, t_bound
 from replicode.codegen.runtime.searched import AUDITED, SETS, SearchedChannel
 from replicode.codegen.runtime.sensitivity import rate_slopes
 from replicode.codegen.runtime.signed import SignedChannel
 from replicode.codegen.runtime.states import (
     FOLD_WEIGHT,
+    LEVEL_SAFETY,
     WORST_MASS,
     WORST_RESIDUAL,
     _errors,
     _failed,
-    _level_error,
     _passed_on,
     _Request,
     _residual_tolerance,
     _risk_slopes,
     _State,
-    _t_bound,
 )
 
 FIRST_LEVEL = 3
@@ -119,7 +119,7 @@ def searched_state(start: Array, request: _Request) -> _State:
         iterations, order = iterations + found.iterations, found.last.order
         if not (found.last.residual < WORST_RESIDUAL and abs(found.last.averages.mass - 1.0) < WORST_MASS):
             return state or _failed(found.last, iterations, [channel], channel.name)
-        sets = _t_bound([_passed_on(m, found.last.image, order, near, request) for m in channel.drawn()])
+        sets = t_bound([_passed_on(m, found.last.image, order, near, request) for m in channel.drawn()])
         if state is None:
             level, levels = _fine_enough(ladder, plan.level, order, near, request)
         state = _stated(found.last, iterations, levels + sets, near, plan, channel, ladder, request)
@@ -160,7 +160,7 @@ def _stated(
     method = plan.method(ladder, request)
     known = bool(np.isfinite(errors[0]))
     on, missed = [coarser, channel], AUDITED > 0  # signs that add up to one do not prove that no pair is missing
-    return _State(last, iterations, known, float(errors[0]), errors[1:], [seen], method, searched=missed, on=on)
+    return _State(last, iterations, known, errors, [seen], method, searched=missed, on=on)
 
 
 def _fine_enough(ladder: Ladder, level: int, order: Array, near: Linearised, request: _Request) -> tuple[int, Array]:
@@ -171,7 +171,7 @@ def _fine_enough(ladder: Ladder, level: int, order: Array, near: Linearised, req
         return _passed_on(ladder.refined(at).averages(order), image, order, near, request)
 
     found = [numbers(level + k) for k in (-2, -1, 0)]
-    while (opened := _level_error(found, ladder.slack))[0] > SHARE_OF_LEVELS * request.tol:
+    while (opened := slow_error(found, LEVEL_SAFETY, ladder.slack))[0] > SHARE_OF_LEVELS * request.tol:
         finer = ladder.refined(level + 1)
         affordable = request.budget.affords(AGAIN * finer.work, float(opened[0]))
         if ladder.size(level + 1) > LARGEST_SIGNED_LATTICE or not affordable:

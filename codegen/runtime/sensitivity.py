@@ -16,9 +16,8 @@ import numpy as np
 from replicode.codegen.runtime.channel import Averages, Channel, Ensemble
 from replicode.codegen.runtime.fixedpoint import REPORTED, SCALES, Evaluation
 from replicode.codegen.runtime.hessian import second_rates
-from replicode.codegen.runtime.inputs import OutOfReach
+from replicode.codegen.runtime.inputs import OutOfReach, named
 from replicode.codegen.runtime.kernel import (
-    ORDER_NAMES,
     PARAMETERS,
     Array,
     noise_risk_slope,
@@ -30,7 +29,8 @@ from replicode.codegen.runtime.mixture import parts_of
 from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block, ordered
 from replicode.codegen.runtime.population import PopulationAverages, population_averages
 from replicode.codegen.runtime.prior import STRENGTHS, Problem, gradient_at, hessian_at, slopes_at, value_at
-from replicode.codegen.runtime.states import FOLD_WEIGHT, LEVEL_SAFETY, _Request, _State, _t_bound
+from replicode.codegen.runtime.refinement import level_error, t_bound
+from replicode.codegen.runtime.states import FOLD_WEIGHT, LEVEL_SAFETY, _Request, _State
 
 CLOSE_STEP, WIDE_STEPS = 1e-2, 3e-2  # relative steps on smooth averages, and where the prox may jump
 LEAST_SCALE = 0.1
@@ -265,12 +265,13 @@ def sensitivities(state: _State, request: _Request, wanted: Sequence[str] = ALL_
     values, errors = {}, {}
     for name in (n for n in found[-1] if n in wanted):
         table = np.array([f[name].value for f in found])
-        value, spread = (table.mean(axis=0), _t_bound(table)) if random else (table[-1], _level_spread(table))
+        value = table.mean(axis=0) if random else table[-1]
+        spread = t_bound(table) if random else level_error(table, LEVEL_SAFETY)
         size = np.abs(value)
         size[:RISKS] = np.maximum(size[:RISKS], np.abs(risk.order) @ size[RISKS : RISKS + RATES])  # nothing cancels
         error = spread + found[-1][name].error + _point_share(state) * size
-        values[name] = dict(zip(QUANTITIES, map(float, value), strict=True))
-        errors[name] = dict(zip(QUANTITIES, map(float, np.nan_to_num(error, nan=np.inf)), strict=True))
+        values[name] = named(QUANTITIES, value)
+        errors[name] = named(QUANTITIES, np.nan_to_num(error, nan=np.inf))
     how = {n: DERIVED if n in STRENGTHS else DIFFERENCED for n in values}
     return Sensitivities(values, errors, how)
 
@@ -284,15 +285,8 @@ def no_slopes(state: _State, request: _Request, wanted: Sequence[str] = ALL_PARA
 slopes_of: Callable[[_State, _Request, Sequence[str]], Sensitivities | None] = sensitivities
 
 
-def _level_spread(table: Array) -> Array:
-    """What the last level of nodes changed; nothing is known where there was one alone."""
-    return (
-        np.asarray(LEVEL_SAFETY * np.abs(table[-1] - table[0])) if len(table) > 1 else np.full(table.shape[1], np.inf)
-    )
-
-
 def _point_share(state: _State) -> float:
     """How much of a derivative is open because the solution, and what folds at it uncut, is known to its error only."""
-    own = state.errors[: len(ORDER_NAMES)] / (SCALES + np.abs(state.last.order))
+    own = state.errors[1 : 1 + RATES] / (SCALES + np.abs(state.last.order))
     uncut = not getattr(state.on[-1], "cuts_folds", True)
     return float(POINT_SAFETY * own.max()) + (FOLD_WEIGHT * state.last.averages.folded_mass if uncut else 0.0)

@@ -18,13 +18,16 @@ from replicode.codegen.runtime.fixedpoint import (
     Evaluation,
     beside,
     evaluate,
+    reported,
     runaways,
 )
 from replicode.codegen.runtime.inputs import (
+    GOOD_ENOUGH,
     ArgumentError,
-    check_number,
+    asked_error,
     check_physical,
     check_setting,
+    named,
     parameter_values,
     unknowns,
 )
@@ -37,28 +40,27 @@ from replicode.codegen.runtime.kernel import (
     stability_matrix,
 )
 from replicode.codegen.runtime.label import label_moments
+from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed
-from replicode.codegen.runtime.places import BLOCKS, ordered
-from replicode.codegen.runtime.population import informed_overlaps, settings_of
-from replicode.codegen.runtime.prior import Problem, norms_at, radii_of, softness_at, spectrum_of, traces_at, value_at
+from replicode.codegen.runtime.places import BLOCKS
+from replicode.codegen.runtime.population import overlap_start, settings_of
+from replicode.codegen.runtime.prior import Problem, norms_at, radii_of, softness_at, spectrum_of, traces_at
+from replicode.codegen.runtime.refinement import COVERAGE
 from replicode.codegen.runtime.routes import ROUTES, coarse_branch
 from replicode.codegen.runtime.sensitivity import ALL_PARAMETERS, slopes_of
 from replicode.codegen.runtime.states import (
-    COVERAGE,
     LEVEL_SAFETY,
     _Request,
     _risk,
     _State,
 )
-from replicode.codegen.runtime.tested import Tested, tested
+from replicode.codegen.runtime.tested import tested
 from replicode.codegen.runtime.wording import told_apart
 
 STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05
 UNCERTIFIED_JUMP = 0.01
 COARSE_SAFETY = 3.0
-AIMED_AT = 1e-8  # where no error is asked for
-GOOD_ENOUGH = 1e-3
 QUICK_WORK = 3e7  # a few seconds
 LARGEST_WORK = 6e8  # about a minute
 NO_SIZE, INVISIBLE = 1e-60, 1e-9  # a block next to nothing, and a change of the risk that is
@@ -100,24 +102,13 @@ class Solution(NamedTuple):
 def _begin(init: str | Mapping[str, float], request: _Request) -> Array:
     """Order parameters to start from: those given, or those that a word stands for."""
     if isinstance(init, str):
-        return _start(init, request)
+        return _start(init, request.problem.numbers, request.settings)
     given = unknowns(init, ORDER_NAMES)
     check_physical(given)
     return given
 
 
-def overlap_start(init: str, request: _Request) -> Array:
-    """Order parameters to start from: the population optimum, or next to nothing known of the teacher."""
-    if init == "informed":
-        m_k, q_k, m_v, q_v = informed_overlaps(request.setting.nu, request.setting.params, request.setting.noise)
-    else:
-        m_k, q_k, m_v, q_v = 0.02, 0.3, 0.02, 0.3
-    fit = request.problem.alpha / (1.0 + request.problem.alpha)
-    v_k, v_v = (1.0 / (penalty + 0.3 * fit + 1e-3) for penalty in (request.problem.lambda_k, request.problem.lambda_v))
-    return ordered(np.array([m_k, m_v]), np.array([q_k, q_v]), np.array([v_k, v_v]))
-
-
-_start: Callable[[str, _Request], Array] = overlap_start
+_start: Callable[[str, tuple[float, float, float], Sequence[Setting]], Array] = overlap_start
 
 
 def solve(
@@ -147,8 +138,7 @@ def solve(
     teachers' weights t_i; one of tokens with radii takes the `radii` of a pool of tokens.
     """
     check_setting(alpha, nu, noise, lambda_k, lambda_v)
-    if tol is not None:
-        check_number("tol", tol, "a finite number above 0, or None", tol > 0)
+    aim, worst = asked_error(tol)
     if isinstance(init, str) and init not in ("informed", "random"):
         raise ArgumentError("init", init, "'informed', 'random', or a mapping of order parameters")
     wanted = _differentiated(derivatives)
@@ -156,10 +146,8 @@ def solve(
     settings = tuple(s._replace(radii=drawn) for s in settings_of(nu, noise, parameter_values(parameters)))
     problem = admitted(Problem(float(alpha), float(lambda_k), float(lambda_v), spectrum_of(spectrum)), float(noise))
     limited = quick or tol is None
-    request = _Request(
-        settings, problem, AIMED_AT if tol is None else float(tol), _budget(limited), not isinstance(init, str)
-    )
-    worst = max(GOOD_ENOUGH, tol or 0.0) if limited else request.tol
+    request = _Request(settings, problem, aim, _budget(limited), not isinstance(init, str))
+    worst = max(GOOD_ENOUGH, worst) if quick else worst
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
         state = ROUTES.state(_begin(init, request), request)
         notes = _lower_branch(state, init, request._replace(budget=_budget(limited))) if branches else []
@@ -203,7 +191,7 @@ def _lower_branch(state: _State, init: str | Mapping[str, float], request: _Requ
     if not state.converged:
         return []
     other = "random" if init == "informed" else "informed"
-    found = ROUTES.branch(_start(other, request), state.last.order, request)
+    found = ROUTES.branch(_begin(other, request), state.last.order, request)
     if not found.converged or beside(found.last.order, state.last.order):
         return []
     # Minima are searched for afresh where the iteration ended, and coarse nodes move the known solution too.
@@ -214,7 +202,7 @@ def _lower_branch(state: _State, init: str | Mapping[str, float], request: _Requ
     here, there = (
         _energy(mixed(request.settings, ROUTES.coarse), order, request) for order in (base, found.last.order)
     )
-    fine = _free_energy(state.last.order, state.last.conjugates, request, state.last.averages.envelope)
+    fine = float(reported(state.last, request.problem)[-1])
     if not there < here - 1e-3 * (abs(here) + abs(there)) - COARSE_SAFETY * abs(here - fine):
         return []
     risk, _ = _risk(found.last.order, request)
@@ -231,12 +219,7 @@ def _settled_on_coarse(start: Array, request: _Request) -> Converged:
 
 
 def _energy(channel: Channel, order: Array, request: _Request) -> float:
-    now = evaluate(channel, order, request.problem)
-    return _free_energy(order, now.conjugates, request, now.averages.envelope)
-
-
-def _free_energy(order: Array, conjugates: Array, request: _Request, envelope: float) -> float:
-    return value_at(order, conjugates, request.problem, envelope)
+    return float(reported(evaluate(channel, order, request.problem), request.problem)[-1])
 
 
 def _solution(state: _State, request: _Request, worst: float, notes: list[str], looked: bool) -> Solution:
@@ -246,7 +229,9 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str], 
     if unresolved := _unresolved(risk, state, request):
         state, notes = state._replace(converged=False), [unresolved, *notes]
     responses = [channel.response(last.order) for channel in state.seen] if looked else [UNSEEN]
-    error, errors = _bounds(state)
+    if not state.converged:  # far from a fixed point what is left of the residual tells no error
+        state = state._replace(errors=np.full_like(state.errors, np.inf))
+    error, errors = state.error, state.errors[1:]
     radius = _radius(responses[-1].squares, last, request)
     replicon, jump, shift = stability_of(radius, responses[-1], last, request, errors)
     replicon_error = _replicon_error(responses, last, request) if state.converged else np.inf
@@ -268,21 +253,18 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str], 
         warnings.append(
             f"replica symmetry: the replicon {replicon:.3g} +- {replicon_error:.2g} may be on either side of 1"
         )
-    seen = tested(last.order, errors, request.settings) if state.converged else Tested()
-    of_tests = {"test_loss": seen.test_loss_error, "classification_error": seen.classification_error_error}
-    conjugate_errors = errors[[REPORTED.index(name) for name in CONJUGATE_NAMES]]
-    norms = norms_at(last.conjugates, conjugate_errors, request.problem)
-    values = {name: value for name, (value, _) in norms.items()}
-    bounds = dict(zip(REPORTED, map(float, errors), strict=True))
-    bounds |= {name: bound for name, (_, bound) in norms.items() if bound} | {"replicon": replicon_error}
-    bounds |= {name: bound for name, bound in of_tests.items() if bound is not None}
+    values, bounds = (named(REPORTED, found) for found in (reported(last, request.problem), errors))
+    more = norms_at(last.conjugates, np.array([bounds[name] for name in CONJUGATE_NAMES]), request.problem)
+    more |= tested(last.order, errors, request.settings) if state.converged else {}
+    others: dict[str, Any] = {name: value for name, (value, _) in more.items()}
+    bounds |= {"replicon": replicon_error} | {name: bound for name, (_, bound) in more.items() if bound}
     return Solution(
         test_risk=risk,
         excess_risk=risk - noise_risk(request.setting.noise, *label_moments(request.setting.noise)),
-        train_loss=last.averages.train_loss,
-        energy=_free_energy(last.order, last.conjugates, request, last.averages.envelope),
-        order_parameters=dict(zip(ORDER_NAMES, map(float, last.order), strict=True)),
-        conjugates=dict(zip(CONJUGATE_NAMES, map(float, last.conjugates), strict=True)),
+        train_loss=values["train_loss"],
+        energy=values["energy"],
+        order_parameters={name: values[name] for name in ORDER_NAMES},
+        conjugates={name: values[name] for name in CONJUGATE_NAMES},
         converged=state.converged,
         iterations=state.iterations,
         residual=last.residual,
@@ -295,11 +277,7 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str], 
         bayes_risk=None,
         warnings=tuple(warnings + notes),
         errors=bounds,
-        norm2_k=values.get("norm2_k"),
-        norm2_v=values.get("norm2_v"),
-        effective_rank=values.get("effective_rank"),
-        test_loss=seen.test_loss,
-        classification_error=seen.classification_error,
+        **others,
     )
 
 
@@ -317,13 +295,6 @@ def _unresolved(risk: float, state: _State, request: _Request) -> str:
             told = f"{ORDER_NAMES[q]} is below {SMALLEST_SPREAD:g}, the least that is resolved"
             return f"not converged: {told}; divide what multiplies the scores by a constant"
     return ""
-
-
-def _bounds(state: _State) -> tuple[float, Array]:
-    """The errors of the test risk and of REPORTED; far from a fixed point what is left of the residual tells none."""
-    if state.converged:
-        return float(state.error), state.errors
-    return np.inf, np.full(len(REPORTED), np.inf)
 
 
 def _not_converged(last: Evaluation) -> str:
@@ -368,4 +339,4 @@ def _replicon_error(responses: Sequence[Response], last: Evaluation, request: _R
     quantile = float(special.stdtrit(finest.sets - 1, COVERAGE))
     radius, above = (_radius(finest.squares + t * finest.scatter, last, request) for t in (0.0, quantile))
     levels = abs(_radius(responses[0].squares, last, request) - radius) if len(responses) > 1 else 0.0
-    return float(np.nan_to_num(LEVEL_SAFETY * levels + above - radius, nan=np.inf))
+    return float(np.nan_to_num(LEVEL_SAFETY.steps * levels + above - radius, nan=np.inf))

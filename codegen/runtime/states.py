@@ -27,12 +27,13 @@ from replicode.codegen.runtime.fixedpoint import (
     runaways,
     to_free,
 )
-from replicode.codegen.runtime.kernel import ONE_SIDED, Array
+from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed, parts_of
 from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block
 from replicode.codegen.runtime.population import _population_risk
 from replicode.codegen.runtime.prior import Problem
+from replicode.codegen.runtime.refinement import COVERAGE, Safety, slow_error, t_bound
 
 LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8
@@ -47,9 +48,8 @@ RISK_STEP = 1e-4
 SCRAMBLED_FINEST = 1e-6  # nothing smaller is asked of them, nor of what goes with them
 SCRAMBLED_ORDER = 0.5  # of the error of scrambled sets in all their nodes, at least
 POPULATION_SHARE = 1e-3
-COVERAGE = 0.9995
 FOLD_WEIGHT = 10.0
-LEVEL_SAFETY = 1.5
+LEVEL_SAFETY = Safety(1.5)
 WORST_MASS = 0.05
 WORST_RESIDUAL = 1e-2
 SETTLED = 0.1
@@ -70,21 +70,25 @@ scrambled: Callable[[int, int, Setting], AlignedChannel] = AlignedChannel.scramb
 
 
 class _State(NamedTuple):
-    """A fixed point on some nodes, with the bound on its error; `seen` are the channels to look at its stability on.
+    """A fixed point on some nodes, with bounds on the errors of the test risk and of REPORTED.
 
-    The last of them decides, and one before it tells how well.
+    `seen` are the channels to look at its stability on: the last of them decides, and one before it tells how well.
     """
 
     last: Evaluation
     iterations: int
     converged: bool
-    error: float
     errors: Array
     seen: Sequence[Channel]
     method: str
     refined: _Refined | None = None
     searched: bool = False  # whether global minima were searched for, and one may have been missed
     on: Sequence[Channel] = ()  # the nodes that it was found on, coarser ones first
+
+    @property
+    def error(self) -> float:
+        """That of the test risk."""
+        return float(self.errors[0])
 
 
 class _Refined(NamedTuple):
@@ -202,7 +206,7 @@ def _levels(channel: Ladder, start: Array, request: _Request, largest_fold: floa
         numbers.append(_numbers(found.last, request))
         mass = found.last.averages.folded_mass
         folded = 0.0 if channel.cuts_folds or mass < largest_fold else FOLD_WEIGHT * mass
-        gap = _level_error(numbers, channel.slack)
+        gap = slow_error(numbers, LEVEL_SAFETY, channel.slack)
         errors = _errors(found.last, near, slopes, request, gap, folded)
         error = float(errors[0])
         # Where minima jump, the averages on few nodes jump too, and need not have a fixed point to all digits.
@@ -218,7 +222,7 @@ def _levels(channel: Ladder, start: Array, request: _Request, largest_fold: floa
             method = f"{channel.name}, lattice of {channel.size(level):.0f} nodes in {request.dimensions} dimensions"
             known = bool(usable and settled and np.isfinite(error))
             refined = _Refined(channel, near, slopes, gap)
-            return _State(found.last, iterations, known, error, errors[1:], seen, method, refined, on=(before, channel))
+            return _State(found.last, iterations, known, errors, seen, method, refined, on=(before, channel))
 
 
 def _begun(channel: Ladder, start: Array, request: _Request) -> tuple[Converged, Linearised | None]:
@@ -252,7 +256,7 @@ def _left(last: Evaluation, near: Linearised, slopes: Array, request: _Request) 
 
 
 def _failed(last: Evaluation, iterations: int, seen: Sequence[Channel], method: str) -> _State:
-    return _State(last, iterations, False, np.inf, np.full(len(REPORTED), np.inf), seen, method)
+    return _State(last, iterations, False, np.full(1 + len(REPORTED), np.inf), seen, method)
 
 
 def _numbers(last: Evaluation, request: _Request) -> Array:
@@ -260,26 +264,11 @@ def _numbers(last: Evaluation, request: _Request) -> Array:
     return np.asarray(np.r_[_risk(last.order, request)[0], reported(last, request.problem)])
 
 
-def _level_error(numbers: list[Array], slack: float) -> Array:
-    """What the last step changed, or a part of what the step before did, lest one agreement by chance be believed.
-
-    That part is `slack`, or what the steps of all numbers together fell by, where they fall more slowly. It is all
-    of it where two sets of nodes may be off to the same side.
-    """
-    slack = 1.0 if ONE_SIDED else slack
-    steps = np.abs(np.diff(numbers, axis=0))
-    if len(steps) < 2:
-        return np.full(steps.shape[1], np.inf)
-    last, before = (float((step / np.maximum(1.0, np.abs(numbers[-1]))).max()) for step in (steps[-1], steps[-2]))
-    fell = np.clip(last / before, slack, 1.0) if before > 0.0 else slack
-    return np.asarray(LEVEL_SAFETY * np.maximum(steps[-1], fell * steps[-2]))
-
-
 def _errors(last: Evaluation, near: Linearised, slopes: Array, request: _Request, gap: Array, folded: float) -> Array:
     """Quadrature gap, residual, folds, mass defect, failed proxes and the population average, added up, per number."""
     reach = near.reach(to_free(last.image) - to_free(last.order))
     risk, population = _risk(last.order, request)
-    moved = LEVEL_SAFETY * np.r_[_left(last, near, slopes, request), np.abs(near.slopes) @ reach]
+    moved = LEVEL_SAFETY.steps * np.r_[_left(last, near, slopes, request), np.abs(near.slopes) @ reach]
     moved[0] += population
     defect = folded + FOLD_WEIGHT * (abs(last.averages.mass - 1.0) + last.averages.unconverged)
     sizes = np.maximum(1.0, np.abs(np.r_[risk, reported(last, request.problem)]))
@@ -402,7 +391,7 @@ def _on_scrambles(
     method = f"prox, {sets} x Sobol of {2**log2} nodes in {dim} dimensions"
     settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
-    return _State(last, iterations, settled, float(errors[0]), errors[1:], [ensemble], method, None, True, [ensemble])
+    return _State(last, iterations, settled, errors, [ensemble], method, searched=True, on=[ensemble])
 
 
 def _left_to_flip(ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Request) -> Array:
@@ -418,7 +407,7 @@ def _scatter(
 ) -> Array:
     """t bounds on all numbers from the scatter of the members, each propagated through the fixed point."""
     tangent = None if slopes is None else (_risk(last.order, request)[0], slopes)
-    return _t_bound([_passed_on(m, last.image, last.order, near, request, tangent) for m in ensemble.members])
+    return t_bound([_passed_on(m, last.image, last.order, near, request, tangent) for m in ensemble.members])
 
 
 def _passed_on(
@@ -440,9 +429,3 @@ def _passed_on(
     else:
         risk, _ = _risk(from_free(to_free(order) + move), request)
     return np.asarray(np.r_[risk, reported(here, request.problem) + near.slopes @ move])
-
-
-def _t_bound(found: Sequence[Array] | Array) -> Array:
-    """What the mean of independent values of all numbers leaves open."""
-    spread = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
-    return np.asarray(special.stdtrit(len(found) - 1, COVERAGE) * spread)

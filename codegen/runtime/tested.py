@@ -8,7 +8,6 @@ one more integral, over f on each side of zero or over z*.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -31,9 +30,11 @@ from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import weighted_sum
 from replicode.codegen.runtime.nodes import gauss_panels, lattice
 from replicode.codegen.runtime.places import BLOCKS
+from replicode.codegen.runtime.refinement import Safety, level_error
 from replicode.codegen.runtime.values import constant_averages
 
 TESTED_NODES = (20_000.0, 60_000.0)
+TESTED_SAFETY = Safety(2.0, rounding=1e-13)
 FAR_OUTPUT = 9.0
 PANEL = 0.75
 WIDE_PANEL = 3.0  # where z* and the noise are both averaged over
@@ -41,18 +42,12 @@ TOLD_STEP = 0.15
 NEAR_OVERLAP = 0.05  # of q - m^2, within which the averages are taken to be straight
 
 
-class Tested(NamedTuple):
-    """The average loss of a fresh sequence and how often its label is missed, each with its error, or nothing."""
-
-    test_loss: float | None = None
-    test_loss_error: float | None = None
-    classification_error: float | None = None
-    classification_error_error: float | None = None
+Tested = dict[str, tuple[float, float]]  # values with their errors: of test_loss, and of classification_error
 
 
 def untested(order: Array, errors: Array, settings: Sequence[Setting]) -> Tested:
     """Of the square loss the test risk says it all."""
-    return Tested()
+    return {}
 
 
 def tested_on(
@@ -64,7 +59,7 @@ def tested_on(
         return np.asarray(np.sum([s.kernel.share * np.array(make(at, s, level)) for s in settings], axis=0))
 
     coarse, fine = average(order, 0), average(order, 1)
-    opened = 2.0 * np.abs(fine - coarse) + 1e-13
+    opened = level_error((coarse, fine), TESTED_SAFETY)
     for m, q, _ in BLOCKS:
         for place in (m, q):
             step = min(float(errors[place]), NEAR_OVERLAP * float(order[q] - order[m] ** 2))
@@ -72,9 +67,8 @@ def tested_on(
                 moved = order.copy()
                 moved[place] += step if place == q or order[m] < 0.0 else -step
                 opened += np.abs(average(moved, 0) - coarse) * float(errors[place]) / step
-    loss, missed = map(float, fine)
-    loss_error, missed_error = map(float, opened)
-    return Tested(loss, loss_error, *((missed, missed_error) if _two_valued() else (None, None)))
+    names = ("test_loss", "classification_error") if _two_valued() else ("test_loss",)
+    return {name: (float(value), float(error)) for name, value, error in zip(names, fine, opened)}
 
 
 def _two_valued() -> bool:

@@ -8,29 +8,18 @@ in `onetoken`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 import numpy as np
-from numpy.polynomial import legendre
 from scipy import special
 
 from replicode.codegen.runtime.kernel import Array
-from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_panels
+from replicode.codegen.runtime.nodes import COMPOSITE_NODES, gauss_legendre, gauss_panels, panel_integrals
 from replicode.codegen.runtime.onetoken import LOG_STEP, SCAN, Law, Product, TokenAverages, TokenFunction, roughest
 
 RESIDUAL_STEP = 0.5
 RESIDUAL_REACH = 9.0
 THRESHOLD_ROWS = 64
 COARSE_THRESHOLDS = 100
-
-
-@lru_cache(maxsize=4)
-def _cumulative(count: int) -> Array:
-    """S_ij = integral from -1 to node i of the Lagrange polynomial of node j."""
-    nodes, _ = legendre.leggauss(count)
-    values = legendre.legvander(nodes, count - 1)
-    integrals = np.stack([legendre.legval(nodes, legendre.legint(row, lbnd=-1)) for row in np.eye(count)], axis=1)
-    return np.asarray(np.linalg.solve(values.T, integrals.T).T)
 
 
 class HardTokenAverages(TokenAverages):
@@ -153,8 +142,8 @@ class HardTokenAverages(TokenAverages):
         """The integral of each row from -infinity up to every node (from it on for the smallest score)."""
         half = np.diff(edges) / 2.0
         panels = table.reshape(table.shape[0], half.size, COMPOSITE_NODES)
-        inside = np.einsum("ij,upj->upi", _cumulative(COMPOSITE_NODES), panels) * half[:, None]
-        _, weights = legendre.leggauss(COMPOSITE_NODES)
+        inside = np.einsum("ij,upj->upi", panel_integrals(), panels) * half[:, None]
+        _, weights = gauss_legendre(COMPOSITE_NODES)
         whole = (panels @ weights) * half
         before = np.cumsum(whole, axis=1) - whole
         found = (before[:, :, None] + inside).reshape(table.shape)

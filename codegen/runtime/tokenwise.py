@@ -7,6 +7,7 @@ the score of one.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from replicode.codegen.runtime.population import (
     _population_dimensions,
     few_moments,
 )
+from replicode.codegen.runtime.refinement import climbed, rested
 
 TOKEN_REACH = 9.0
 TOKEN_STEP, BODY_STEP = 0.5, 0.4  # in deviations of the score, or of what the weight sees; in the score itself
@@ -45,15 +47,9 @@ def tokenwise_averages(m_k: float, q_k: float, setting: Setting, tol: float) -> 
     """A and B of one length, all axes refined until they rest; on nodes over all tokens where that is less."""
     if _population_dimensions(setting) < 2:
         return _doubled_averages(m_k, q_k, setting, tol)
-    found = _tokenwise(m_k, q_k, setting, 1.0)
-    for level in range(1, FINEST_AXES + 1):
-        before, found = found, _tokenwise(m_k, q_k, setting, FINER_AXES**level)
-        gap = float(np.abs(found - before).max())
-        if not np.isfinite(gap):
-            return _doubled_averages(m_k, q_k, setting, tol)
-        if gap <= tol:
-            break
-    return PopulationAverages(float(found[0]), float(found[1]), 2.0 * gap + 1e-15)
+    axes = (_tokenwise(m_k, q_k, setting, FINER_AXES**level) for level in range(FINEST_AXES + 1))
+    found = PopulationAverages.of(climbed(axes, partial(rested, tol=tol)))
+    return found if np.isfinite(found.error) else _doubled_averages(m_k, q_k, setting, tol)
 
 
 def tokenwise_moments(m_k: float, q_k: float, setting: Setting) -> Array:

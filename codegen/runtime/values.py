@@ -203,8 +203,7 @@ def value_state(start: Array, request: _Request) -> _State:
         return found
     near, slopes = found.refined.near, found.refined.slopes
     moved = near.reach(np.full(RATES, MAP_ROUNDING))
-    errors = found.errors + np.abs(near.slopes) @ moved
-    return found._replace(error=found.error + float(np.abs(slopes) @ moved), errors=errors)
+    return found._replace(errors=found.errors + np.r_[np.abs(slopes) @ moved, np.abs(near.slopes) @ moved])
 
 
 def value_averages(order: Array, setting: Setting, count: float) -> Averages:
@@ -231,16 +230,17 @@ def value_risk(order: Array, settings: Sequence[Setting], tol: float) -> tuple[f
     return float(risk_on_manifold(*at)), 0.0
 
 
-def value_start(init: str, request: _Request) -> Array:
+def value_start(init: str, strengths: tuple[float, float, float], settings: Sequence[Setting]) -> Array:
     """The best values of the population, or next to nothing known of the teacher."""
+    alpha, _, lambda_v = strengths
     m, q = 0.02, 0.3
     if init == "informed":
-        A, B = constant_moments(request.settings)
+        A, B = constant_moments(settings)
         check_size(B)
-        m = float(best_value_overlap(A, B, *label_moments(request.setting.noise)))
+        m = float(best_value_overlap(A, B, *label_moments(settings[0].noise)))
         q = 1.05 * m * m + 1e-6
     order = np.empty(RATES)
-    order[M_V], order[Q_V], order[V_V] = m, q, _ridge_response(request.problem.alpha, request.problem.lambda_v)
+    order[M_V], order[Q_V], order[V_V] = m, q, _ridge_response(alpha, lambda_v)
     return order
 
 

@@ -1,4 +1,4 @@
-"""How numbers are said in warnings."""
+"""How numbers are said in warnings, and which errors need one."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ def told_apart(value: float, other: float) -> tuple[str, str]:
         if texts[0] != texts[1]:
             break
     return texts
+
+
+def too_large(error: float, worst: float) -> list[str]:
+    """The warning of an error above the largest that needs none."""
+    return [] if error <= worst else ["the error {} is above {}".format(*told_apart(error, worst))]

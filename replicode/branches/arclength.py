@@ -41,6 +41,12 @@ class FollowedBranch:
     folds: tuple[BranchPoint, ...]
     complete: bool
 
+    def columns(self, name: str, value: Callable[[float], float] = float) -> dict[str, tuple[float, ...]]:
+        """The parameter along the branch under its name, and whatever was recorded."""
+        recorded = self.points[0].record if self.points else {}
+        found = {n: tuple(point.record[n] for point in self.points) for n in recorded}
+        return {name: tuple(value(point.p) for point in self.points), **found}
+
     def crossings(self, p: float) -> list[BranchPoint]:
         """The neighbours in p of every passage through a value: as many as there are solutions there."""
         found = []

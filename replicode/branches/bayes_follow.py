@@ -14,12 +14,12 @@ import numpy as np
 
 from replicode.branches.arclength import Array, BranchPoint, FollowedBranch, Steps, corrected, follow
 from replicode.codegen.threads import one_thread
-from replicode.inputs.arguments import not_negative, positive
-from replicode.inputs.spectrum import SpectrumLike, structured, token_spectrum
+from replicode.inputs.arguments import not_negative, one_of, positive, rising
+from replicode.inputs.learned import ModelTexts
+from replicode.inputs.spectrum import SpectrumLike
 from replicode.modules import bayes_module, call
-from replicode.results import Result
-from replicode.theory.errors import InputError
 from replicode.theory.lengths import Tokens
+from replicode.verbs.branch import ENDS, LEFT_OPEN, BranchResult
 
 if TYPE_CHECKING:
     from replicode.theory.language.task import Task
@@ -31,20 +31,13 @@ SETTLED = 1e-11
 
 
 @dataclass(frozen=True, repr=False)
-class BayesBranch(Result):
-    """A branch in `parameter`: columns along it, spinodals in the order met, and transitions, each with its error.
-
-    `complete`: it was followed until it left the range. `solutions` is how many there are between the spinodals.
-    """
+class BayesBranch(BranchResult):
+    """A branch of the state evolution with its transitions; `errors` are those of spinodals and transitions."""
 
     headline = ("parameter", "spinodals", "transitions")
 
-    parameter: str
-    columns: dict[str, tuple[float, ...]]
-    spinodals: tuple[float, ...]
     transitions: tuple[float, ...]
     errors: dict[str, tuple[float, ...]]
-    complete: bool
 
 
 class Evolution:
@@ -109,16 +102,11 @@ def bayes_branch(
     teacher: str | None = None,
 ) -> BayesBranch:
     """Follow the branch in alpha from one end of a range to the other, and locate its spinodals and transitions."""
-    positive("alpha", low), positive("alpha", high)
-    if not low < high:
-        raise InputError("alpha", (low, high), "a range whose lower end is below its upper one")
-    if start not in ("low", "high"):
-        raise InputError("start", start, "low or high")
+    rising("alpha", low, high)
+    begin, say = (low if one_of("start", start, ENDS) == "low" else high), told or (lambda _: None)
     nu, noise = not_negative("nu", nu, True), positive("noise", noise)
-    of_tokens = token_spectrum(spectrum, teacher)
-    module = bayes_module(task, tokens, structured(None, of_tokens))
-    data = None if of_tokens is None else of_tokens.argument
-    begin, say = (low if start == "low" else high), told or (lambda _: None)
+    learning = ModelTexts(spectrum=spectrum, teacher=teacher).read()
+    module, data = bayes_module(task, tokens, learning.model), learning.data.get("spectrum")
     with one_thread():
         seeds = call(module, "branches", alpha=begin, nu=nu, noise=noise, tol=1e-6, spectrum=data)
         seed = max(seeds, key=lambda b: b.free_entropy)
@@ -141,15 +129,16 @@ def bayes_branch(
         "spinodals": tuple(2.0 * abs(a - b) + 1e-9 for a, b in zip(rough_folds, folds)),
         "transitions": tuple(2.0 * abs(a - b) + 1e-9 for a, b in zip(rough_equal, equal)),
     }
-    columns = {"alpha": tuple(p.p for p in branch.points)} | {
-        name: tuple(p.record[name] for p in branch.points)
-        for name in (branch.points[0].record if branch.points else ())
-    }
-    warnings = () if branch.complete else ("the branch was not followed to the end of the range",)
     asked = {"task": str(task), "tokens": str(tokens), "nu": nu, "noise": noise, "alpha": [low, high], "start": start}
-    asked |= {} if of_tokens is None else of_tokens.question()
     return BayesBranch(
-        "alpha", columns, tuple(folds), tuple(equal), errors, branch.complete, warnings=warnings, asked=asked
+        parameter="alpha",
+        columns=branch.columns("alpha"),
+        spinodals=tuple(folds),
+        complete=branch.complete,
+        transitions=tuple(equal),
+        errors=errors,
+        warnings=() if branch.complete else (LEFT_OPEN,),
+        asked=asked | learning.question(),
     )
 
 

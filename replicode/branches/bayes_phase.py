@@ -15,9 +15,10 @@ from replicode.cache import cached
 from replicode.codegen.runtime.bayes_evolution import Branch
 from replicode.codegen.runtime.bayes_solver import equilibrium, is_hard
 from replicode.codegen.threads import one_thread
-from replicode.inputs.arguments import check_digits, not_negative, positive
-from replicode.inputs.content import model_content, task_content
-from replicode.inputs.spectrum import SpectrumLike, TokenSpectrum, structured, token_spectrum
+from replicode.inputs.arguments import check_digits, not_negative, positive, rising
+from replicode.inputs.content import task_content
+from replicode.inputs.learned import ModelTexts
+from replicode.inputs.spectrum import SpectrumLike
 from replicode.modules import bayes_module, call
 from replicode.theory.errors import InputError
 from replicode.theory.language.task import Task
@@ -27,7 +28,7 @@ from replicode.theory.model import Model
 SCAN = 17
 RANGE_POINTS = 25
 _JUMP = 0.1
-_ONE, _UNINFORMED, _INFORMED = "one", "uninformed", "informed"
+_ONE, _INFORMED = "one", "informed"
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,6 @@ class BayesBranches:
     def hard(self) -> tuple[bool, ...]:
         """Where the equilibrium is not reached from an uninformed start."""
         return tuple(is_hard(p) for p in self.points)
-
-    def curve(self, start: str, field: str) -> tuple[float, ...]:
-        """A field along the informed or the uninformed branch, which are the same where there is one."""
-        chosen = [next((b for b in p if b.start == start), p[0]) for p in self.points]
-        return tuple(float(getattr(b, field)) for b in chosen)
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON: the equilibrium and all branches at every alpha."""
@@ -93,21 +89,12 @@ class _Along:
     """The branches at any alpha of one setting, each kept in the cache: an interrupted range goes on where it was."""
 
     def __init__(
-        self,
-        task: str | Task,
-        tokens: Tokens,
-        nu: float,
-        noise: float,
-        accuracy: float,
-        model: Model | None,
-        spectrum: TokenSpectrum | None,
+        self, task: str | Task, tokens: Tokens, nu: float, noise: float, digits: int, texts: ModelTexts
     ) -> None:
-        model = structured(model, spectrum)
-        self.module, self.accuracy = bayes_module(task, tokens, model), accuracy
+        self.accuracy, learning = check_digits(digits), texts.read()
+        self.module, self.data = bayes_module(task, tokens, learning.model), learning.data
         self.physics = {"nu": not_negative("nu", nu, True), "noise": not_negative("noise", noise)}
-        self.key = task_content(task), repr(lengths(tokens)), *self.physics.values(), accuracy, *model_content(model)
-        self.data = {} if spectrum is None else {"spectrum": spectrum.argument}
-        self.key = (*self.key, *(() if spectrum is None else (spectrum.digest,)))
+        self.key = task_content(task), repr(lengths(tokens)), *self.physics.values(), self.accuracy, *learning.content
 
     def branches(self, alpha: float) -> tuple[Branch, ...]:
         """One branch, or an informed and an uninformed one."""
@@ -123,12 +110,9 @@ class _Along:
 def shown_alphas(low: float, high: float, marks: Thresholds) -> list[float]:
     """The values of alpha at which branches are drawn: a grid, and both sides of every threshold."""
     step = (high - low) / (RANGE_POINTS - 1)
-    near = [
-        mark for mark in (marks.informed_branch, marks.information_theoretic, marks.algorithmic) if mark is not None
-    ]
-    beside = [
-        mark + side * far for mark in near for side in (-1.0, 1.0) for far in (marks.tolerance, 0.1 * step, 0.4 * step)
-    ]
+    near = [m for m in (marks.informed_branch, marks.information_theoretic, marks.algorithmic) if m is not None]
+    away = [side * far for side in (-1.0, 1.0) for far in (marks.tolerance, 0.1 * step, 0.4 * step)]
+    beside = [mark + far for mark in near for far in away]
     return sorted({*(low + step * i for i in range(RANGE_POINTS)), *(a for a in beside if low < a < high)})
 
 
@@ -139,25 +123,16 @@ def bayes_branches(
     noise: float,
     alphas: Sequence[float],
     digits: int = 5,
-    progress: Callable[[float], None] | None = None,
     model: Model | None = None,
     spectrum: SpectrumLike | None = None,
     teacher: str | None = None,
 ) -> BayesBranches:
     """All branches at every alpha."""
-    tolerance = check_digits(digits)
-    for alpha in alphas:
-        positive("alpha", alpha)
-    along = _Along(task, tokens, nu, noise, tolerance, model, token_spectrum(spectrum, teacher))
-    points = []
-    for alpha in alphas:
-        points.append(along.branches(float(alpha)))
-        if progress is not None:
-            progress(float(alpha))
+    at = tuple(positive("alpha", alpha) for alpha in alphas)
+    along = _Along(task, tokens, nu, noise, digits, ModelTexts(model, spectrum=spectrum, teacher=teacher))
+    points = tuple(map(along.branches, at))
     shown = task if isinstance(task, str) else task.text
-    at = tuple(float(a) for a in alphas)
-    unavoidable = float(along.module.noise_risk(noise))
-    return BayesBranches(shown, str(tokens), nu, noise, at, tuple(points), unavoidable)
+    return BayesBranches(shown, str(tokens), nu, noise, at, points, float(along.module.noise_risk(noise)))
 
 
 def thresholds(
@@ -175,14 +150,10 @@ def thresholds(
     teacher: str | None = None,
 ) -> Thresholds:
     """The thresholds between two values of alpha: a scan, then bisection wherever neighbours differ."""
-    accuracy = check_digits(digits)
-    positive("alpha", low)
-    positive("alpha", high)
-    if not low < high:
-        raise InputError("alpha", (low, high), "a range whose lower end is below its upper one")
+    rising("alpha", low, high)
     if not tolerance > 0.0:
         raise InputError("tolerance", tolerance, "a positive number")
-    along = _Along(task, tokens, nu, noise, accuracy, model, token_spectrum(spectrum, teacher))
+    along = _Along(task, tokens, nu, noise, digits, ModelTexts(model, spectrum=spectrum, teacher=teacher))
     search = _Bisection(along, tolerance)
     step = (high - low) / (scan - 1)
     scanned = [search.state(low + step * i) for i in range(scan)]

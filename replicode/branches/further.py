@@ -149,7 +149,7 @@ def deflated_newton(posed: Problem, u: Any, known: Sequence[Any], most: int = MO
 
 def searched(found: Solution, posed: Problem) -> Solution:
     """A Solution with all branches that a search finds, and a warning where one has lower energy."""
-    if posed.data or set(found.order_parameters) != set(ORDER_NAMES):
+    if posed.learning.data or set(found.order_parameters) != set(ORDER_NAMES):
         raise Refusal("branches: searched for with scores, and without a spectrum or radii")
     looked = search(posed, SEARCH_TOL, [("the solution", dict(found.order_parameters))])
     rows = tuple(_row(f) for f in looked.solutions)

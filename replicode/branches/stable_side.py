@@ -39,7 +39,7 @@ def margin(found: Any) -> float:
     return float(max(found.replicon / STABLE_REPLICON, shift / STABLE_JUMP) - 1.0)
 
 
-def constrained(search: Solves, found: Minimised, broken: Any, near: float = NEXT_TO_EDGE) -> tuple[Array, Any] | None:
+def constrained(search: Solves, found: Minimised, near: float = NEXT_TO_EDGE) -> tuple[Array, Any] | None:
     """The best place found on the stable side, to `near`, and the solution there."""
     place = found.best.place
     for _ in range(MOST_OUTWARD):

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from replicode.branches.hermite import Array, interpolated, nearest
 from replicode.cache import cached
-from replicode.inputs.content import activation_content, model_content, task_content
 from replicode.inputs.problem import Problem
 from replicode.inputs.ranges import Range
 from replicode.verbs.optimal import best
@@ -174,16 +174,11 @@ class Tracer:
             found = self._best(value, at) if self.optimal else self._plain(value, at, branches)
             return {"made_for": f"curve, {self.axis.name} = {value:g}", **found}
 
-        found = cached("curve", (*self._content(), value), build) if self.keep else build()
+        axis = self.axis.name
+        key = *self.posed.content(axis), axis, self.tol, self.optimal, value
+        found = cached("curve", key, build) if self.keep else build()
         self.traced.add(Node(at, found))
         self.told(value, found)
-
-    def _content(self) -> tuple[object, ...]:
-        posed = self.posed
-        named = activation_content(posed.act), task_content(posed.task), repr(posed.law), *model_content(posed.model)
-        named = (*named, *(data.digest for data in (posed.spectrum, posed.radii) if data is not None))
-        fixed = sorted((n, v) for n, v in posed.values.items() if n != self.axis.name)
-        return (*named, fixed, self.axis.name, self.tol, self.optimal)
 
     def _start(self, at: float) -> Any:
         """The order parameters that the nodes so far foretell, or those of the nearest."""
@@ -214,17 +209,10 @@ class Tracer:
             near = usable[nearest([n.at for n in usable], at, 1)[0]].found["values"]
             here, start = here.with_values(**{n: near[n] for n in self.over}), {n: near[n] for n in self.order}
         fields = best(here, self.over, None if self.quick else self.node_tol, start, (self.axis.name,))
-        found = kept(_Fields(fields), self.axis, value)
+        found = kept(SimpleNamespace(**fields), self.axis, value)
         return {**found, "values": {**found["values"], **fields["optimum"]}, "at_bound": list(fields["at_bound"])} | (
             {"slopes": {**found["slopes"], **dict.fromkeys(self.over, 0.0)}} if found["slopes"] else {}
         )
-
-
-class _Fields:
-    """Fields as attributes."""
-
-    def __init__(self, fields: dict[str, Any]) -> None:
-        self.__dict__.update(fields)
 
 
 def kept(found: Any, axis: Range, value: float) -> dict[str, Any]:

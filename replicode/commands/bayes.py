@@ -42,11 +42,8 @@ def _followed(ends: tuple[float, float], arguments: dict[str, Any]) -> dict[str,
     if not arguments.get("noise"):
         return None
     known = {name: arguments[name] for name in FOLLOWED if name in arguments}
-    found = bayes_branch(**known, low=ends[0], high=ends[1], told=progress)
-    return {n: list(getattr(found, n)) for n in ("spinodals", "transitions")} | {
-        "errors": {n: list(e) for n, e in found.errors.items()},
-        "complete": found.complete,
-    }
+    found = bayes_branch(**known, low=ends[0], high=ends[1], told=progress).to_dict()
+    return {name: found[name] for name in ("spinodals", "transitions", "errors", "complete")}
 
 
 def _over_range(ends: tuple[float, float], output: str | None, arguments: dict[str, Any]) -> None:

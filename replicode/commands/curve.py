@@ -21,7 +21,7 @@ from replicode.commands.verb import Verb, progress, show
 @options.spectrum
 @options.learned
 @options.digits
-@click.option("-o", "--output", default=None, help="The figure: .svg, .pdf or .png; CSV and JSON are left beside it.")
+@options.beside
 def command(activations: tuple[str, ...], **arguments: Any) -> None:
     """Test risk along one parameter given as a range, for several activations, beside the Bayes line. Resumable."""
     from replicode.verbs.curve import curve

@@ -8,6 +8,7 @@ import click
 
 from replicode.commands import options
 from replicode.commands.verb import Verb, as_json, print_json
+from replicode.inputs.arguments import one_of
 from replicode.theory.errors import InputError
 
 
@@ -24,7 +25,7 @@ from replicode.theory.errors import InputError
 @options.param
 def command(activation: str | None, style: str, fragment: bool, **arguments: Any) -> None:
     """The model, its free energy and saddle-point equations; with --steps the chain that leads to them."""
-    options.one_of("format", style, ("text", "latex", "markdown", "json"))
+    one_of("format", style, ("text", "latex", "markdown", "json"))
     if fragment and style != "latex":
         raise InputError("fragment", style, "--format latex")
     from replicode.verbs.derive import derivation_of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from replicode.commands import options
@@ -25,17 +27,7 @@ from replicode.theory.errors import InputError
 @options.radii
 @options.param
 def command(
-    activation: str | None,
-    task: str,
-    tokens: str,
-    level: str,
-    output: str,
-    parameters: dict[str, float],
-    spectrum: str | None,
-    teacher: str | None,
-    radii: str | None,
-    loss: str,
-    labels: str,
+    activation: str | None, task: str, tokens: str, level: str, output: str, parameters: dict[str, float], **texts: Any
 ) -> None:
     """Write a standalone NumPy solver for an activation at some level, or for the Bayes-optimal level of a task."""
     from replicode.codegen.writing import checked_file, is_standard_output, write
@@ -46,19 +38,16 @@ def command(
         raise InputError("output", output, "a file: with --json standard output is for the JSON object")
     from replicode.codegen.compiler import generate
     from replicode.inputs.asked import asked
-    from replicode.inputs.learned import learned, named
-    from replicode.inputs.radii import radial, token_radii
-    from replicode.inputs.spectrum import structured, token_spectrum
+    from replicode.inputs.learned import ModelTexts
     from replicode.theory.derive.bayes import BayesSystem
     from replicode.theory.lengths import lengths
     from replicode.verbs.derive import derive
 
-    law, data, drawn = lengths(tokens), token_spectrum(spectrum, teacher), token_radii(radii)
-    model = radial(structured(learned(None, loss, labels), data), drawn)
-    system = derive(activation, task, law, model, parameters=parameters, level=level)
+    law, learning = lengths(tokens), ModelTexts(**texts).read()
+    system = derive(activation, task, law, learning.model, parameters=parameters, level=level)
     trained = None if isinstance(system, BayesSystem) else system.activation
     of = activation if trained else None
-    question = named(loss, labels) | {k: v for d in (data, drawn) if d for k, v in d.question().items()}
+    question = {"level": level, "output": output, **learning.question()}
     module = generate(system)
     write(target, module.source)
     if printed:
@@ -71,6 +60,6 @@ def command(
             "task": system.task.text,
             "tokens": law.fixed or str(law),
             "operations": dict(module.operations),
-            "asked": asked(of, task, law, parameters, model, level=level, output=output, **question),
+            "asked": asked(of, task, law, parameters, learning.model, **question),
         }
     )

@@ -12,9 +12,7 @@ from replicode.commands.verb import Verb, show
 
 
 @click.command("landscape", cls=Verb)
-@options.activation
-@options.task
-@options.tokens
+@options.question
 @options.points
 @options.whole("--dim", "dim", default="200", show_default=True, help="Dimension.")
 @options.whole("--starts", "starts", default="25", show_default=True, help="Starts on each data set, of five kinds.")

@@ -50,12 +50,6 @@ def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """An InputError unless the value is one of these."""
-    if value not in allowed:
-        raise InputError(name, value, " or ".join(allowed))
-
-
 def _whole_number(name: str, text: str) -> int:
     try:
         return int(text)
@@ -125,6 +119,7 @@ any_activation = click.argument("activation", required=False)
 task = click.option("--task", default="spiked", show_default=True, help="spiked, max, or a log-weight in x and nu.")
 tokens = click.option("--tokens", required=True, help="Number of tokens, or a distribution such as 1:0.2,2:0.3,3:0.5.")
 any_tokens = click.option("--tokens", default=None, help="Number of tokens, or a distribution; symbolic when left out.")
+question = together(activation, task, tokens)
 param = click.option("--param", "parameters", multiple=True, callback=_parameters, metavar="NAME=NUMBER")
 nu = real("--nu", "nu", required=True, help="Signal strength; inf where the limit exists.")
 any_nu = real("--nu", "nu", default=None, help="Signal strength; inf where the limit exists; needed for any scores.")
@@ -184,6 +179,9 @@ def folder(default: str, what: str) -> Option:
     return click.option("-o", "--output", default=default, show_default=True, help=text)
 
 
+beside = click.option(
+    "-o", "--output", default=None, help="The figure: .svg, .pdf or .png; CSV and JSON are left beside it."
+)
 radii = click.option("--radii", default=None, help="Tokens times radii drawn from a file of them, one a token.")
 spectrum = together(
     click.option("--spectrum", default=None, help="Structured tokens: power:A:D, or a file of eigenvalues."),

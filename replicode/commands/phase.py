@@ -19,7 +19,7 @@ from replicode.commands.verb import Verb, progress, show
 @options.learned
 @click.option("--level", default=None, help="rs or bayes; without an activation it is bayes.")
 @options.whole("--points", "points", default="120", show_default=True, help="How many points to look at.")
-@click.option("-o", "--output", default=None, help="The figure: .svg, .pdf or .png; CSV and JSON are left beside it.")
+@options.beside
 def command(activation: str | None, **arguments: Any) -> None:
     """Regions, transitions and stability over two parameters given as ranges. Resumable."""
     from replicode.verbs.phase import phase

@@ -11,9 +11,7 @@ from replicode.commands.verb import Verb, show
 
 
 @click.command("population", cls=Verb)
-@options.activation
-@options.task
-@options.tokens
+@options.question
 @options.nu
 @options.noise
 @options.spectrum

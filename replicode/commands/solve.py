@@ -11,9 +11,7 @@ from replicode.commands.verb import Verb, show
 
 
 @click.command("solve", cls=Verb)
-@options.activation
-@options.task
-@options.tokens
+@options.question
 @options.physics
 @options.spectrum
 @options.radii

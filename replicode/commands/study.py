@@ -12,9 +12,7 @@ from replicode.commands.verb import Verb, finish, say
 
 
 @click.command("study", cls=Verb)
-@options.activation
-@options.task
-@options.tokens
+@options.question
 @click.option("--nu", "nus", default="0.5,1,2,4", show_default=True, help="Signal strengths, separated by commas.")
 @click.option(
     "--lambda", "lambdas", default="0.02,0.05,0.1,0.2,0.5,1,2", show_default=True, help="Values of both lambdas."

@@ -14,9 +14,7 @@ from replicode.theory.errors import InputError
 
 
 @click.command("validate", cls=Verb)
-@options.activation
-@options.task
-@options.tokens
+@options.question
 @options.physics
 @options.spectrum
 @options.learned

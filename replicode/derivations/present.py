@@ -135,31 +135,29 @@ def _of_level(system: System | StabilitySystem) -> dict[str, Any]:
     match system:
         case SaddleSystem():
             derived = {f"{name}_derivative_form": e for name, e in system.derivative_equations().items()}
-            found = {"level": "rs", "free_energy": system.free_energy, "equations": system.equations() | derived}
-            return found | {"steps": system.steps} | (_prox(system) if system.model.has_scores else {})
+            more = _prox(system) if system.model.has_scores else {}
+            return _shown("rs", system.free_energy, system.equations() | derived, system.steps, **more)
         case StabilitySystem():
-            blocks = system.system.model.blocks
-            entries = [f"T_{a.name}{b.name}" for a in blocks for b in blocks]
-            equations = dict(zip(entries, system.matrix, strict=True)) | {"replicon": system.replicon}
-            found = {"level": "stability", "free_energy": system.system.free_energy, "equations": equations}
-            return found | {"steps": system.steps}
+            return _shown("stability", system.system.free_energy, system.equations(), system.steps)
         case StepSystem():
-            found = {"level": "1rsb", "free_energy": system.free_energy, "equations": system.equations()}
-            return found | {"steps": system.steps}
+            return _shown("1rsb", system.free_energy, system.equations(), system.steps)
         case BayesSystem():
-            found = {"level": "bayes", "free_energy": system.free_entropy, "equations": bayes_equations(system)}
-            return found | {"steps": bayes_chain(system)}
+            return _shown("bayes", system.free_entropy, bayes_equations(system), bayes_chain(system))
         case DynamicsSystem():
-            found = {"level": "dynamics", "free_energy": system.risk, "equations": system.all_equations()}
-            return found | {"steps": dynamics_chain(system)}
+            return _shown("dynamics", system.risk, system.all_equations(), dynamics_chain(system))
     return _population(system)
+
+
+def _shown(
+    level: str, potential: sp.Expr, equations: Mapping[str, sp.Expr], steps: tuple[Step, ...], **more: Any
+) -> dict[str, Any]:
+    return {"level": level, "free_energy": potential, "equations": equations, "steps": steps, **more}
 
 
 def _prox(system: SaddleSystem) -> dict[str, Any]:
     """Stationarity of the prox, its inverse map and the Jacobian of that."""
-    inverse = inverse_map(system)
-    found = {"prox": inverse - W_CHI, "jacobian": prox_jacobian(system), "inverse_map": inverse}
-    return found | {"channel": staged_channel(system)}
+    inverse, staged = inverse_map(system), staged_channel(system)
+    return {"prox": inverse - W_CHI, "jacobian": prox_jacobian(system), "inverse_map": inverse, "channel": staged}
 
 
 def _population(system: PopulationSystem) -> dict[str, Any]:
@@ -175,8 +173,7 @@ def _population(system: PopulationSystem) -> dict[str, Any]:
         "risk_integrand_idle": risk.idle,
         "bias_idle": risk.bias,
     }
-    found = {"level": "population", "free_energy": risk.on_manifold, "equations": equations}
-    return found | {"steps": population_chain(system)}
+    return _shown("population", risk.on_manifold, equations, population_chain(system))
 
 
 def inverse_map(system: SaddleSystem) -> sp.Expr:

@@ -34,10 +34,6 @@ def _of(expr: sp.Expr) -> Math:
     return Math(plain(expr), latex(expr))
 
 
-def _same(text: str) -> Math:
-    return Math(text, text)
-
-
 TOKENS = Math("X_1, ..., X_L in R^D", r"X_1, \dots, X_L \in \mathbb{R}^D")
 NORMAL = Math("N(0, I)", r"\mathcal{N}(0, I)")
 TEACHERS = Math("k*, v* ~ N(0, I)", r"k^*, v^* \sim \mathcal{N}(0, I)")

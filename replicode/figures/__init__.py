@@ -52,15 +52,13 @@ def figure(
     if optimal and name != "finite-sample":
         raise InputError("optimal", optimal, "for finite-sample only: with infinite data nothing is regularised")
     plt, told = drawing.pyplot(), say or (lambda _: None)
-    target = checked_folder(folder)
-    best = name == "finite-sample" and optimal is not False
-    stem = f"{name}-stated" if name == "finite-sample" and not best else name
-    rows, notes, warnings = (
-        finite_sample.compute(quick, best, told) if name == "finite-sample" else population.compute(quick, told)
-    )
+    target, finite = checked_folder(folder), name == "finite-sample"
+    best = finite and optimal is not False
+    stem = f"{name}-stated" if finite and not best else name
+    rows, notes, warnings = finite_sample.compute(quick, best, told) if finite else population.compute(quick, told)
     data = write(rows, target / f"{stem}.csv")
     with drawing.style(plt):
-        drawn = finite_sample.draw(plt, rows) if name == "finite-sample" else population.draw(plt, rows)
+        drawn = finite_sample.draw(plt, rows) if finite else population.draw(plt, rows)
         files = drawing.save(plt, drawn, target, stem)
     asked = {"figure": name, "quick": quick, "optimal": best}
     return Figure(name, (*files, data), tuple(rows), tuple(notes), warnings=tuple(warnings), asked=asked)

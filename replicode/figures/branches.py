@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from replicode.codegen.writing import write_picture
-from replicode.figures.drawing import pyplot, style
+from replicode.figures.drawing import picture
 
 if TYPE_CHECKING:
     from replicode.branches.bayes_phase import BayesBranches, Thresholds
@@ -50,9 +49,7 @@ def _single(alpha: float, two: Sequence[float], marks: Thresholds | None) -> str
 
 def figure(found: BayesBranches, marks: Thresholds | None, path: Path) -> str:
     """Test risk and free entropy of the branches against alpha, in a picture file."""
-    plt = pyplot()
-    with style(plt):
-        drawn, panels = plt.subplots(2, 1, figsize=(4.8, 5.4), sharex=True, layout="constrained")
+    with picture(path, 2, 1, figsize=(4.8, 5.4), sharex=True, layout="constrained") as (_, panels):
         for axes, (field, label) in zip(panels, FIELDS):
             for name, (alphas, values) in lines(found, marks, field).items():
                 colour, words = LOOKS[name]
@@ -65,10 +62,7 @@ def figure(found: BayesBranches, marks: Thresholds | None, path: Path) -> str:
         panels[1].set_xlabel(r"$\alpha = N/D$")
         nu = r"\infty" if found.nu == float("inf") else f"{found.nu:g}"
         panels[0].set_title(rf"{found.task}, $L={found.tokens}$, $\nu={nu}$, $\Delta={found.noise:g}$")
-        try:
-            return str(write_picture(path, drawn, dpi=200))
-        finally:
-            plt.close(drawn)
+    return str(path)
 
 
 def _mark(marks: Thresholds, panels: Sequence[Any]) -> None:

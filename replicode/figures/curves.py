@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from replicode.codegen.writing import write_picture
-from replicode.figures.drawing import BAYES_COLOUR, pyplot, style
+from replicode.figures.drawing import BAYES_COLOUR, picture
 
 if TYPE_CHECKING:
     from replicode.verbs.curve import Curve
@@ -23,20 +22,16 @@ LABELS = {
     "lambda_v": r"$\lambda_v$",
 }
 BROKEN = (0, (3, 2))
-NO_DATES: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 def draw(found: Curve, path: Path, logarithmic: bool) -> str:
     """Write the picture in the format of its suffix."""
-    plt = pyplot()
-    with style(plt):
-        figure, axes = plt.subplots(figsize=(4.8, 3.4), layout="constrained")
+    with picture(path, figsize=(4.8, 3.4), layout="constrained") as (_, axes):
         _bayes(axes, found)
-        for i, (name, columns) in enumerate(found.activations.items()):
-            _line(axes, found.values, columns, name, COLOURS[i % len(COLOURS)], found.jumps[name])
-            _marks(
-                axes, found.trained.get(name, ()), found.parameter, COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
-            )
+        looks = zip(found.activations.items(), cycle(COLOURS), cycle(MARKERS))
+        for (name, columns), colour, marker in looks:
+            _line(axes, found.values, columns, name, colour, found.jumps[name])
+            _marks(axes, found.trained.get(name, ()), found.parameter, colour, marker)
         if logarithmic:
             axes.set_xscale("log")
             plain_ticks(axes.xaxis)
@@ -45,11 +40,7 @@ def draw(found: Curve, path: Path, logarithmic: bool) -> str:
         axes.set_ylabel(r"test risk $\mathbb{E}\,(y - f)^2$")
         axes.set_title(_setting(found), fontsize=9)
         axes.legend()
-        try:
-            kind = path.suffix[1:].lower()
-            return str(write_picture(path, figure, metadata=NO_DATES.get(kind), dpi=200))
-        finally:
-            plt.close(figure)
+    return str(path)
 
 
 def plain_ticks(axis: Any) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from replicode.theory.errors import ReplicodeError
 from replicode.theory.lengths import lengths
 
 FORMATS = ("svg", "pdf")
+NO_DATES: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 class CurveStyle(NamedTuple):
@@ -73,11 +75,23 @@ def style(plt: Any) -> AbstractContextManager[None]:
     return context
 
 
+@contextmanager
+def picture(path: Path, *panels: int, dpi: int | None = 200, **layout: Any) -> Iterator[tuple[Any, Any]]:
+    """A figure and its axes to draw on, written in the format of the path's suffix, without a time stamp."""
+    plt = pyplot()
+    with style(plt):
+        figure, axes = plt.subplots(*panels, **layout)
+        try:
+            yield figure, axes
+            write_picture(path, figure, metadata=NO_DATES.get(path.suffix[1:].lower()), dpi=dpi)
+        finally:
+            plt.close(figure)
+
+
 def save(plt: Any, figure: Any, folder: Path, stem: str) -> tuple[str, ...]:
     """The figure in every vector format, without a time stamp."""
-    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     try:
-        return tuple(str(write_picture(folder / f"{stem}.{s}", figure, metadata=dates[s])) for s in FORMATS)
+        return tuple(str(write_picture(folder / f"{stem}.{s}", figure, metadata=NO_DATES[s])) for s in FORMATS)
     finally:
         plt.close(figure)
 

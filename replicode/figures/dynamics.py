@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from replicode.codegen.writing import write_picture
-from replicode.figures.drawing import pyplot, style
+from replicode.figures.drawing import picture
 from replicode.verbs.dynamics import Dynamics
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "0.3")
@@ -25,10 +24,8 @@ CELLS = 17
 
 def draw(found: Dynamics, activation: str, path: Path) -> str:
     """One activation in three panels, several in two."""
-    plt = pyplot()
-    with style(plt):
-        panels = 2 if found.compare else 3
-        figure, axes = plt.subplots(1, panels, figsize=(3.4 * panels, 3.0), constrained_layout=True)
+    panels = 2 if found.compare else 3
+    with picture(path, 1, panels, dpi=None, figsize=(3.4 * panels, 3.0), constrained_layout=True) as (_, axes):
         if found.compare:
             _compared(axes, found, activation)
         else:
@@ -37,23 +34,21 @@ def draw(found: Dynamics, activation: str, path: Path) -> str:
             _portrait(axes[2], found)
         for axis in axes[:2]:
             axis.set_xlabel("time (steps/D)" if not found.asked["flow"] else "time")
-        try:
-            return str(write_picture(path, figure))
-        finally:
-            plt.close(figure)
+    return str(path)
 
 
 def _risk(axis: Any, found: Dynamics, activation: str) -> None:
     axis.plot(found.time, found.test_risk, color=COLOURS[0], label=f"{activation}, theory")
-    _marks(axis, found.plateau_risk, found.escape, COLOURS[0])
+    _plateau(axis, found)
+    if found.escape is not None:
+        told = f"escape, {found.escape:.3g}"
+        axis.axvline(found.escape, color=COLOURS[0], linewidth=0.8, linestyle="--", label=told)
     axis.set_ylabel("test risk")
     axis.legend(loc="upper right")
 
 
-def _marks(axis: Any, plateau: float, escape: float | None, colour: str) -> None:
-    axis.axhline(plateau, color="0.6", linewidth=0.8, linestyle=":", label="plateau")
-    if escape is not None:
-        axis.axvline(escape, color=colour, linewidth=0.8, linestyle="--", label=f"escape, {escape:.3g}")
+def _plateau(axis: Any, found: Dynamics) -> None:
+    axis.axhline(found.plateau_risk, color="0.6", linewidth=0.8, linestyle=":", label="plateau")
 
 
 def _overlaps(axis: Any, found: Dynamics) -> None:
@@ -72,10 +67,11 @@ def _overlaps(axis: Any, found: Dynamics) -> None:
 
 def _portrait(axis: Any, found: Dynamics) -> None:
     """Directions of (m_k, m_v) with the other overlaps as at the end, both nullclines, and the trajectory."""
-    from replicode.modules import call, dynamics_module
+    from replicode.modules import call, module_for
 
     asked = found.asked
-    module, own = dynamics_module(asked["expression"], asked["log_weight"], asked["tokens"], asked["parameters"])
+    of = asked["expression"], asked["log_weight"], asked["tokens"]
+    module, own = module_for(*of, given=asked["parameters"], level="dynamics")
     path = found.order_parameters
     grids = [_span(path[name]) for name in ("m_k", "m_v")]
     at = {name: values[-1] for name, values in path.items()}
@@ -109,7 +105,7 @@ def _compared(axes: Any, found: Dynamics, activation: str) -> None:
         overlaps = curve["order_parameters"]
         cosine = [m / q**0.5 if q > 0 else 0.0 for m, q in zip(overlaps["m_k"], overlaps["q_k"])]
         axes[1].plot(curve["time"], cosine, color=colour, label=name)
-    axes[0].axhline(found.plateau_risk, color="0.6", linewidth=0.8, linestyle=":", label="plateau")
+    _plateau(axes[0], found)
     axes[0].set_ylabel("test risk")
     axes[1].set_ylabel(r"$m_k/\sqrt{q_k}$")
     axes[0].legend()

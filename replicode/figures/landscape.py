@@ -6,30 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from replicode.codegen.writing import write_picture
-from replicode.figures.drawing import pyplot, style
+from replicode.figures.drawing import picture
 from replicode.validation.landscape import FAMILIES, Landscape, overlaps_of
 
 COLOURS = dict(zip(FAMILIES, ("#0072B2", "#56B4E9", "#D55E00", "#CC79A7", "#009E73"), strict=True))
 BINS = 40
 
 
-def landscape_figure(found: Landscape, theory: Mapping[str, Any], path: Path) -> Path:
+def landscape_figure(found: Landscape, theory: Mapping[str, Any], path: Path) -> str:
     """Three panels: test risk over energy, then the overlaps of pairs in k and in v.
 
     Energies differ from one data set to the next by more than among the minima of one: every data set is moved so that
     its lowest minimum stands at the mean of all lowest.
     """
-    plt = pyplot()
-    with style(plt):
-        figure, axes = plt.subplots(1, 3, figsize=(10.5, 3.3), layout="constrained")
+    with picture(path, 1, 3, dpi=130, figsize=(10.5, 3.3), layout="constrained") as (_, axes):
         _energies(axes[0], found, theory)
         for ax, block in zip(axes[1:], ("k", "v"), strict=True):
             _overlaps(ax, found, theory, block)
-        try:
-            return write_picture(path, figure, dpi=130)
-        finally:
-            plt.close(figure)
+    return str(path)
 
 
 def _energies(ax: Any, found: Landscape, theory: Mapping[str, Any]) -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from replicode.codegen.writing import write_picture
-from replicode.figures.curves import LABELS, NO_DATES, number, plain_ticks
-from replicode.figures.drawing import pyplot, style
+from replicode.figures.curves import LABELS, number, plain_ticks
+from replicode.figures.drawing import picture, pyplot
 from replicode.phases.lines import EDGE, SPINODAL, TRANSITION, Line, crosses
 from replicode.phases.plane import INFORMED, NONE, ONE, UNINFORMED, Array, Look, Plane
 
@@ -34,8 +33,7 @@ STYLES: dict[str, dict[str, Any]] = {
 def draw(found: Phase, plane: Plane, looks: Sequence[Look], lines: Sequence[Line], path: Path) -> str:
     """Write the picture in the format of its suffix."""
     plt = pyplot()
-    with style(plt):
-        figure, axes = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
+    with picture(path, figsize=(5.2, 4.2), layout="constrained") as (figure, axes):
         handles = _regions(plt, axes, found.level, plane, looks, lines)
         for kind in dict.fromkeys(line.kind for line in lines):
             for line in (line for line in lines if line.kind == kind):
@@ -51,10 +49,7 @@ def draw(found: Phase, plane: Plane, looks: Sequence[Look], lines: Sequence[Line
             getattr(axes, f"set_{axis}label")(LABELS.get(each.name, f"${each.name}$"))
         axes.set_title(_title(found), fontsize=8.5)
         figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8)
-        try:
-            return str(write_picture(path, figure, metadata=NO_DATES.get(path.suffix[1:].lower()), dpi=200))
-        finally:
-            plt.close(figure)
+    return str(path)
 
 
 def _line(axes: Any, plane: Plane, line: Line) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import floor, log10
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from replicode.cache import once
 from replicode.inputs.content import Content, activation_content, task_content
 from replicode.modules import call, module_for
+from replicode.results import plain
 from replicode.validation.data.sampling import Array
 from replicode.validation.experiment import run
 from replicode.validation.ledger import training_source
@@ -48,21 +49,11 @@ _EMPTY: dict[str, Any] = dict.fromkeys(
     (
         *("kind", *Place._fields, "lambda_k", "lambda_v", "test_risk", "error", "standard_error", "z", "adjusted_p"),
         *("dims", "seeds", "root_seed", "failures", "means_by_dim", "converged", "rs_stable", "replicon"),
-        *(
-            "jump_weight",
-            "hard_phase",
-            "q_k",
-            "q_v",
-            "m_k",
-            "m_v",
-            "method",
-            "evaluations",
-            "at_bound",
-            "bayes_gap",
-            "warnings",
-        ),
+        *("jump_weight", "hard_phase", "q_k", "q_v", "m_k", "m_v", "method", "evaluations", "at_bound", "bayes_gap"),
+        "warnings",
     )
 )
+_KEPT = ("test_risk", "error", "converged", "rs_stable", "replicon", "jump_weight", "method")
 
 
 def _row(kind: str, place: Place, payload: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -92,6 +83,12 @@ def bayes_point(place: Place, tolerance: float) -> dict[str, Any]:
     return _row("bayes", place, once("figure", ("bayes", place.content, tolerance), build))
 
 
+def _solved(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row of the theory has of a solution, as JSON holds it."""
+    order = {name: float(fields["order_parameters"][name]) for name in ("m_k", "q_k", "m_v", "q_v")}
+    return {**plain({name: fields[name] for name in _KEPT}), **order, "warnings": list(fields["warnings"])}
+
+
 def theory_point(place: Place, ridge: Ridge, tolerance: float) -> dict[str, Any]:
     """The replica-symmetric theory of the trained estimator."""
 
@@ -99,13 +96,7 @@ def theory_point(place: Place, ridge: Ridge, tolerance: float) -> dict[str, Any]
         module, settled = module_for(place.activation, place.task, place.tokens)
         setting = {"alpha": place.alpha, "nu": place.nu, "noise": place.noise, **ridge._asdict()}
         found = call(module, "solve", **setting, tol=tolerance, **settled)
-        kept = ("test_risk", "error", "converged", "rs_stable", "replicon", "jump_weight", "method")
-        order = {name: float(found.order_parameters[name]) for name in ("m_k", "q_k", "m_v", "q_v")}
-        return {
-            **{name: _plain(getattr(found, name)) for name in kept},
-            **order,
-            "warnings": list(found.warnings),
-        }
+        return _solved(found._asdict())
 
     return _row("theory", place, once("figure", ("theory", place.content, *ridge, tolerance), build), **ridge._asdict())
 
@@ -124,15 +115,9 @@ def optimal_point(place: Place, start: Ridge, tolerance: float) -> dict[str, Any
             tolerance,
             thrift=Thrift(RESOLUTION, WAY * tolerance, GAIN * tolerance, inside=False),
         )
-        kept = ("test_risk", "error", "converged", "rs_stable", "replicon", "jump_weight", "method", "evaluations")
-        order = {name: float(found["order_parameters"][name]) for name in ("m_k", "q_k", "m_v", "q_v")}
-        return {
-            **{name: _plain(found[name]) for name in kept},
-            **order,
-            **{name: float(found["optimum"][name]) for name in Ridge._fields},
-            "at_bound": list(found["at_bound"]),
-            "warnings": list(found["warnings"]),
-        }
+        optimum = {name: float(found["optimum"][name]) for name in Ridge._fields}
+        more = {"evaluations": found["evaluations"], "at_bound": list(found["at_bound"])}
+        return {**_solved(found), **optimum, **more}
 
     return _row(
         "theory", place, once("figure", ("optimal", place.content, *start, tolerance, RESOLUTION, WAY, GAIN), build)
@@ -169,8 +154,3 @@ def _extrapolated(values: dict[int, Array]) -> dict[str, Any]:
         return {"means_by_dim": means, "warnings": ["too few trainings converged"]}
     limit = extrapolate(values)
     return {"test_risk": limit.mean, "standard_error": limit.sem, "means_by_dim": means}
-
-
-def _plain(value: Any) -> Any:
-    """A NumPy scalar as Python has it, for JSON."""
-    return value.item() if isinstance(value, np.generic) else value

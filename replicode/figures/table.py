@@ -14,13 +14,18 @@ Rows = list[dict[str, Any]]
 Say = Callable[[str], None]
 
 
-def write(rows: Sequence[Mapping[str, Any]], path: Path) -> str:
-    """Write the rows, all with the same columns; numbers are exact, what a row does not have is empty."""
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as text, all with the same columns; numbers are exact, what a row does not have is empty."""
     stream = StringIO()
     out = csv.writer(stream, lineterminator="\n")
     out.writerow(rows[0])
     out.writerows([_cell(row[column]) for column in rows[0]] for row in rows)
-    return str(writing.write(path, stream.getvalue()))
+    return stream.getvalue()
+
+
+def write(rows: Sequence[Mapping[str, Any]], path: Path) -> str:
+    """Write the rows."""
+    return str(writing.write(path, as_csv(rows)))
 
 
 def _cell(value: object) -> object:

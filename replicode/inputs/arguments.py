@@ -31,11 +31,16 @@ class Accuracy(NamedTuple):
     worst: float
 
 
-def accuracy(digits: int | None, usual: int, most: int = DOUBLE_DIGITS) -> Accuracy:
+def error_asked(digits: int | None, most: int = DOUBLE_DIGITS) -> float | None:
+    """The same where digits are asked for."""
+    return None if digits is None else check_digits(digits, most)
+
+
+def accuracy(digits: int | None, usual: int) -> Accuracy:
     """Digits asked for are owed; without them the usual ones are aimed at, and three will do."""
     if digits is None:
         return Accuracy(None, 10.0**-usual, UNASKED_WORST)
-    aim = check_digits(digits, most)
+    aim = check_digits(digits)
     return Accuracy(int(digits), aim, aim)
 
 
@@ -53,6 +58,13 @@ def positive(name: str, value: float) -> float:
     if not LEAST <= number <= MOST:
         raise InputError(name, value, allowed)
     return number
+
+
+def rising(name: str, low: float, high: float) -> None:
+    """Both ends of a range of positive numbers, the lower one first."""
+    positive(name, low), positive(name, high)
+    if not low < high:
+        raise InputError(name, (low, high), "a range whose lower end is below its upper one")
 
 
 def not_negative(name: str, value: float, infinite: bool = False) -> float:

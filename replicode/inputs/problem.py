@@ -6,7 +6,7 @@ A `Problem` is solved at any values of its parameters, from a solution nearby wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,53 +14,36 @@ import numpy as np
 
 from replicode.inputs.arguments import PHYSICS, point
 from replicode.inputs.asked import asked
-from replicode.inputs.learned import LABELS, LOSS, learned, named
-from replicode.inputs.radii import RadiiLike, TokenRadii, only_replica_symmetric, radial, token_radii
-from replicode.inputs.spectrum import SpectrumLike, structured, token_spectrum
+from replicode.inputs.content import Content, activation_content, task_content
+from replicode.inputs.learned import Learning, ModelTexts
+from replicode.inputs.radii import only_replica_symmetric
 from replicode.modules import call, module_for
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 
 if TYPE_CHECKING:
-    from replicode.inputs.spectrum import TokenSpectrum
     from replicode.theory.language.activation import ActivationLike
     from replicode.theory.language.task import Task
-    from replicode.theory.model import Model
     from replicode.validation.module import GeneratedAttention
 
 Start = str | Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class ModelTexts:
-    """What is learned, and from which tokens, as users name it."""
-
-    loss: str = LOSS
-    labels: str = LABELS
-    spectrum: SpectrumLike | None = None
-    teacher: str | None = None
-    radii: RadiiLike | None = None
-
-
-@dataclass(frozen=True)
 class Problem:
-    """A module with the values of all parameters; `act`, `task`, `law` and `model` say what it was made for.
+    """A module with the values of all parameters; `act`, `task`, `law` and `learning` say what it was made for.
 
-    `spectrum` is that of structured tokens, `radii` are those of tokens that have any, `named` are loss and labels as
-    they were asked for, and `backend` is what computes the channel.
+    `backend` is what computes the channel.
     """
 
     act: ActivationLike
     task: str | Task
     law: Lengths
-    model: Model | None
+    learning: Learning
     module: ModuleType
     values: Mapping[str, float]
-    spectrum: TokenSpectrum | None = None
-    named: Mapping[str, str] = field(default_factory=dict)
     backend: str = "numpy"
-    radii: TokenRadii | None = None
 
     @property
     def physics(self) -> dict[str, float]:
@@ -83,15 +66,15 @@ class Problem:
         return tuple(f"lambda_{block}" for block in self.blocks)
 
     @property
-    def data(self) -> dict[str, Any]:
-        """What the module's functions are given besides numbers."""
-        spectrum = {} if self.spectrum is None else {"spectrum": self.spectrum.argument}
-        return spectrum | ({} if self.radii is None else {"radii": self.radii.values})
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The parameters: the physics, then those of the activation."""
         return (*PHYSICS, *self.module.PARAMETERS)
+
+    def content(self, *free: str) -> Content:
+        """What the keys of kept work say of it, with the numbers of all parameters but those that are free."""
+        fixed = sorted((name, value) for name, value in self.values.items() if name not in free)
+        named = activation_content(self.act), task_content(self.task), repr(self.law)
+        return *named, *self.learning.content, fixed
 
     def with_values(self, **changes: float) -> Problem:
         """The same with other numbers."""
@@ -118,29 +101,30 @@ class Problem:
     ) -> Any:
         """The module's Solution; whether other branches and stability are looked into is asked for."""
         options = {"derivatives": derivatives, "branches": branches, "stability": stability, "quick": quick}
-        return call(self.module, "solve", **self.values, **self.data, tol=tol, init=init, **options)
+        return call(self.module, "solve", **self.values, **self.learning.data, tol=tol, init=init, **options)
 
     def arguments(self) -> dict[str, Any]:
         """What a verb takes, beside the activation, for the same problem."""
-        posed: dict[str, Any] = {"task": self.task, "tokens": self.law, "model": self.model, "spectrum": self.spectrum}
-        posed |= {} if self.radii is None else {"radii": self.radii}
+        told = self.learning
+        posed: dict[str, Any] = {"task": self.task, "tokens": self.law, "model": told.model, "spectrum": told.spectrum}
+        posed |= {} if told.radii is None else {"radii": told.radii}
         return {**posed, **self.physics, "parameters": self.own}
 
     def asked(self, **options: Any) -> dict[str, Any]:
         """What was asked for, in words and numbers that JSON holds."""
-        data = [d.question() for d in (self.spectrum, self.radii) if d is not None]
-        question = {k: v for part in (self.named, *data) for k, v in part.items()}
-        return asked(self.act, self.task, self.law, self.own, self.model, **self.physics, **question, **options)
+        question = {**self.physics, **self.learning.question(), **options}
+        return asked(self.act, self.task, self.law, self.own, self.learning.model, **question)
 
     def attention(self) -> GeneratedAttention:
         """The same as the trainer and the measurements see it."""
-        only_replica_symmetric(self.model, "training; validate --embeddings trains on a pool of tokens")
+        only_replica_symmetric(self.learning.model, "training; validate --embeddings trains on a pool of tokens")
         from replicode.theory.model import DEFAULT_MODEL
         from replicode.validation.data.spectrum import Coordinates
         from replicode.validation.module import GeneratedAttention
 
-        coordinates = None if self.spectrum is None else Coordinates.of(self.spectrum.coordinates)
-        params, model = np.array(list(self.own.values())), self.model or DEFAULT_MODEL
+        spectrum, model = self.learning.spectrum, self.learning.model or DEFAULT_MODEL
+        coordinates = None if spectrum is None else Coordinates.of(spectrum.coordinates)
+        params = np.array(list(self.own.values()))
         return GeneratedAttention(self.module, self.values["nu"], self.values["noise"], params, model, coordinates)
 
 
@@ -151,7 +135,6 @@ def problem(
     numbers: Mapping[str, float],
     parameters: Mapping[str, float] | None = None,
     more: Mapping[str, float] | None = None,
-    model: Model | None = None,
     texts: ModelTexts | None = None,
     backend: str = "numpy",
 ) -> Problem:
@@ -162,11 +145,8 @@ def problem(
     at = point(*(numbers[name] for name in PHYSICS))
     own = {name: value for name, value in numbers.items() if name not in PHYSICS}
     given = given_parameters(parameters, {**own, **(more or {})})
-    law, how = lengths(tokens), texts or ModelTexts()
-    spectrum, radii = token_spectrum(how.spectrum, how.teacher), token_radii(how.radii)
-    model = radial(structured(learned(model, how.loss, how.labels), spectrum), radii)
-    if radii is not None and backend != "numpy":
+    law, learning = lengths(tokens), (texts or ModelTexts()).read()
+    if learning.radii is not None and backend != "numpy":
         raise InputError("backend", backend, "numpy, with radii")
-    module, values = module_for(act, task, law, backend, given, model)
-    texts_asked = named(how.loss, how.labels)
-    return Problem(act, task, law, model, module, {**at, **values}, spectrum, texts_asked, backend, radii)
+    module, values = module_for(act, task, law, backend, given, learning.model)
+    return Problem(act, task, law, learning, module, {**at, **values}, backend)

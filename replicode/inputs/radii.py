@@ -11,7 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from replicode.theory.errors import InputError, Refusal
+from replicode.inputs.spectrum import ours
+from replicode.theory.errors import Refusal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,15 +44,11 @@ def token_radii(radii: RadiiLike | None) -> TokenRadii | None:
     """The radii that an argument names; None where there are none."""
     if radii is None or isinstance(radii, TokenRadii):
         return radii
-    from replicode.codegen.runtime.inputs import ArgumentError
     from replicode.codegen.runtime.radial import empirical_radii
     from replicode.codegen.runtime.spectrum_text import named_radii
 
     text = str(radii) if isinstance(radii, str | Path) else "an array"
-    try:
-        return TokenRadii(empirical_radii(named_radii(radii)), text)
-    except ArgumentError as problem:
-        raise InputError(problem.argument, problem.value, problem.allowed) from None
+    return TokenRadii(ours(lambda: empirical_radii(named_radii(radii))), text)
 
 
 def radial(model: Model | None, radii: TokenRadii | None) -> Model | None:

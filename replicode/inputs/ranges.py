@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any
 
 from replicode.theory.errors import InputError
 
@@ -59,19 +59,6 @@ class Range:
         return [self.value(low + i * step) for i in range(self.count)]
 
 
-Ranged: TypeAlias = dict[str, Range | float]
-
-
-def read_ranges(given: Mapping[str, Any], parameters: Mapping[str, Any], more: Mapping[str, Any]) -> Ranged:
-    """Numbers and ranges by name: the arguments, and the activation's parameters, named otherwise."""
-    if not isinstance(parameters, Mapping):
-        raise InputError("parameters", parameters, "a mapping of names to numbers or ranges, such as {'c': '0:1'}")
-    for name in parameters:
-        if name in given or name in more:
-            raise InputError("param", name, f"each value once: {name} is given already")
-    return {name: read_range(name, value) for name, value in {**given, **parameters, **more}.items()}
-
-
 def read_range(name: str, given: Any) -> Range | float:
     """A number, or a range from text such as 0.5:10:50 or from a pair or triple of numbers."""
     if isinstance(given, Real) and not isinstance(given, bool):
@@ -90,8 +77,19 @@ def read_range(name: str, given: Any) -> Range | float:
     return Range(name, numbers[0], numbers[1], int(count))
 
 
-def axes_of(count: int, read: Ranged) -> tuple[list[Range], dict[str, float]]:
-    """So many ranges, and the numbers of all arguments, that of a range being its lower end."""
+def axes_of(
+    count: int, given: Mapping[str, Any], parameters: Mapping[str, Any] | None, more: Mapping[str, Any]
+) -> tuple[list[Range], dict[str, float]]:
+    """So many ranges, and the numbers of all arguments, that of a range being its lower end.
+
+    The arguments are `given`, and the activation's parameters, which are named otherwise.
+    """
+    own = parameters or {}
+    if not isinstance(own, Mapping):
+        raise InputError("parameters", own, "a mapping of names to numbers or ranges, such as {'c': '0:1'}")
+    if twice := [name for name in own if name in given or name in more]:
+        raise InputError("param", twice[0], f"each value once: {twice[0]} is given already")
+    read = {name: read_range(name, value) for name, value in {**given, **own, **more}.items()}
     ranges = [value for value in read.values() if isinstance(value, Range)]
     if len(ranges) != count:
         told = ", ".join(r.name for r in ranges) or "no range"

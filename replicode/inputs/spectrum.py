@@ -78,7 +78,7 @@ def token_spectrum(
 
     from replicode.codegen.runtime.spectrum_text import named_columns
 
-    table, text, told = _ours(named_columns, spectrum, teacher)
+    table, text, told = ours(named_columns, spectrum, teacher)
     _checked(table)
     table = table[:, [0, 1, -1]]
     weights = None if penalty is None else np.asarray(penalty, dtype=float)
@@ -102,17 +102,17 @@ def teacher_weights(s: np.ndarray[Any, Any], teacher: str) -> np.ndarray[Any, An
     """t_i = s_i k*_i^2/D up to a factor, in one column or in two."""
     from replicode.codegen.runtime.spectrum_text import teacher_weights as weights
 
-    return _ours(weights, s, teacher)
+    return ours(weights, s, teacher)
 
 
 def _checked(argument: Any) -> Spectrum:
     """The spectrum by the checks of the run-time."""
     from replicode.codegen.runtime.spectrum import spectral_spectrum_of
 
-    return _ours(spectral_spectrum_of, argument)
+    return ours(spectral_spectrum_of, argument)
 
 
-def _ours(function: Callable[..., Found], *arguments: Any) -> Found:
+def ours(function: Callable[..., Found], *arguments: Any) -> Found:
     """What a function of the run-time finds; its complaints become ours."""
     from replicode.codegen.runtime.inputs import ArgumentError
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -120,8 +119,7 @@ class Lines:
 
     def _spinodals(self) -> None:
         """Folds of branches on the way between looks of which one alone has several, or that are far apart."""
-        pairs = [(self.looks[i], self.looks[j]) for i, j in self.edges]
-        begins = [p for p in pairs if (p[0].phase == ONE) != (p[1].phase == ONE)]
+        pairs, begins = self._neighbours()
         single = [p for p in pairs if p[0].phase == p[1].phase == ONE and _apart(*p) > PARTED]
         steepest = sorted(single, key=lambda p: -_apart(*p) / float(np.hypot(*np.subtract(p[0].place, p[1].place))))
         for one, two in [*begins[:MOST_TRIES], *steepest[:MOST_SINGLE]]:
@@ -152,18 +150,22 @@ class Lines:
 
     def _transitions(self) -> None:
         """Equal potential of the outer two solutions, between looks that different ones win; else where two begin."""
-        pairs = [(self.looks[i], self.looks[j]) for i, j in self.edges]
-        parted = [p for p in pairs if {p[0].phase, p[1].phase} == {INFORMED, UNINFORMED}]
-        for one, two in parted:
-            if not self._crossed(TRANSITION, one, two):
+        pairs, begins = self._neighbours()
+        for one, two in pairs:
+            if {one.phase, two.phase} == {INFORMED, UNINFORMED}:
                 self._transition(one, two)
         if not any(line.kind == TRANSITION for line in self.found):
-            begins = [p for p in pairs if (p[0].phase == ONE) != (p[1].phase == ONE)]
             for one, two in begins[:: max(1, len(begins) // MOST_BEGINS)]:
-                if not self._crossed(TRANSITION, one, two):
-                    self._transition(one, two)
+                self._transition(one, two)
+
+    def _neighbours(self) -> tuple[list[tuple[Look, Look]], list[tuple[Look, Look]]]:
+        """All pairs of neighbouring looks, and those of which one alone has several solutions."""
+        pairs = [(self.looks[i], self.looks[j]) for i, j in self.edges]
+        return pairs, [(one, two) for one, two in pairs if (one.phase == ONE) != (two.phase == ONE)]
 
     def _transition(self, one: Look, two: Look) -> None:
+        if self._crossed(TRANSITION, one, two):
+            return
         for look, other in ((one, two), (two, one)):
             seed = self._equal(look, other)
             if seed is None or self._known(TRANSITION, seed[1]):
@@ -190,11 +192,9 @@ class Lines:
             return None
         rows = sorted(look.solutions, key=lambda s: float(s["test_risk"]))
         gap = Gap(self.level, np.array(rows[0]["u"]), np.array(rows[-1]["u"]))
-        begin, end = np.array(look.place), np.array(other.place)
-        length = float(np.linalg.norm(end - begin))
-        if not np.isfinite(gap(begin)):
+        if not np.isfinite(gap(np.array(look.place))):
             return None
-        place = root(gap, begin, (end - begin) / length, length, EXACT)
+        place = _between(gap, look, other, EXACT)
         return None if place is None or not inside(place) else (gap, place)
 
     def _stability(self) -> None:
@@ -206,9 +206,7 @@ class Lines:
                 continue
             stable, broken = (one, two) if one.stable else (two, one)
             beyond = Margin(self.level, stable.u)
-            begin, end = np.array(stable.place), np.array(broken.place)
-            length = float(np.linalg.norm(end - begin))
-            place = root(beyond, begin, (end - begin) / length, length, EDGE_TOLERANCE)
+            place = _between(beyond, stable, broken, EDGE_TOLERANCE)
             if place is None or self._known(EDGE, place):
                 continue
             followed = contour(beyond, place, EDGE_TOLERANCE, self._told(EDGE))
@@ -216,43 +214,56 @@ class Lines:
                 self.found.append(Line(EDGE, followed.points, (), followed.complete))
 
 
+def _between(g: Callable[[Array], float], one: Look, two: Look, tolerance: float) -> Array | None:
+    """Where g = 0 on the straight way from one look to another."""
+    begin, end = np.array(one.place), np.array(two.place)
+    length = float(np.linalg.norm(end - begin))
+    return root(g, begin, (end - begin) / length, length, tolerance)
+
+
 def _apart(one: Look, two: Look) -> float:
     return float(np.abs(one.u - two.u).max())
 
 
-class Gap:
-    """The difference of two solutions' potentials, each from the nearest place so far; none where they merge."""
+class Nearby:
+    """Solutions by the places they were found at, to begin with from the nearest; those given serve until there are."""
 
-    def __init__(self, level: PlaneLevel, one: Array, two: Array) -> None:
-        self.level = level
-        self.known: list[tuple[Any, Array, Array]] = [(None, one, two)]
+    def __init__(self, level: PlaneLevel, *begin: Array) -> None:
+        self.level, self.begin = level, begin
+        self.known: list[tuple[Array, tuple[Array, ...]]] = []
+
+    def nearest(self, place: Array) -> tuple[Array, ...]:
+        """The solutions next to a place."""
+        if not self.known:
+            return self.begin
+        return min(self.known, key=lambda known: float(np.linalg.norm(known[0] - place)))[1]
+
+    def note(self, place: Array, *found: Array) -> None:
+        """Keep what was found at a place."""
+        self.known = [*self.known[-REMEMBERED:], (place.copy(), found)]
+
+
+class Gap(Nearby):
+    """The difference of two solutions' potentials; none where they merge."""
 
     def __call__(self, place: Array) -> float:
         """The difference, or not a number."""
-        nearest = min(self.known, key=lambda k: 9.0 if k[0] is None else float(np.linalg.norm(k[0] - place)))
-        found = [settled(self.level, u, place) for u in nearest[1:]]
-        if found[0] is None or found[1] is None:
+        one, two = (settled(self.level, u, place) for u in self.nearest(place))
+        if one is None or two is None or np.abs(one[0] - two[0]).max() < MERGED:
             return float("nan")
-        (u, first), (v, second) = found[0], found[1]
-        if np.abs(u - v).max() < MERGED:
-            return float("nan")
-        self.known = [*[k for k in self.known if k[0] is not None][-REMEMBERED:], (place.copy(), u, v)]
-        return first.potential - second.potential
+        self.note(place, one[0], two[0])
+        return one[1].potential - two[1].potential
 
 
-class Margin:
-    """How far beyond the edge of stability a solution is, from the nearest place so far."""
-
-    def __init__(self, level: PlaneLevel, u: Array) -> None:
-        self.level = level
-        self.known: list[tuple[Any, Array]] = [(None, u)]
+class Margin(Nearby):
+    """How far beyond the edge of stability a solution is."""
 
     def __call__(self, place: Array) -> float:
         """The margin, or not a number."""
-        nearest = min(self.known, key=lambda k: 9.0 if k[0] is None else float(np.linalg.norm(k[0] - place)))
-        beyond, u = self.level.margin(nearest[1], place)
+        (begin,) = self.nearest(place)
+        beyond, u = self.level.margin(begin, place)
         if np.isfinite(beyond):
-            self.known = [*[k for k in self.known if k[0] is not None][-REMEMBERED:], (place.copy(), u)]
+            self.note(place, u)
         return beyond
 
 

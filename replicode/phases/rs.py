@@ -10,7 +10,6 @@ import numpy as np
 from replicode.branches.further import free, order_of, search
 from replicode.branches.stable_side import margin
 from replicode.cache import once
-from replicode.inputs.content import activation_content, model_content, task_content
 from replicode.inputs.problem import Problem
 from replicode.modules import call
 from replicode.phases.plane import INFORMED, NONE, ONE, UNINFORMED, Array, Linear, Look, Plane
@@ -22,7 +21,6 @@ RESOLVED = 1e-5
 NAMES = "informed", "random"
 VERSION = 2
 DIFFERENT, MOST_NEARBY = 0.5, 4
-ORDER = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
 
 
 class ReplicaSymmetric:
@@ -31,10 +29,7 @@ class ReplicaSymmetric:
     def __init__(self, posed: Problem, plane: Plane, keep: bool) -> None:
         self.posed, self.plane, self.keep = posed, plane, keep
         self.level, self.residual, self.folded = LEVELS[0], float("inf"), 0.0
-        fixed = sorted((n, v) for n, v in posed.values.items() if n not in plane.names)
-        named = activation_content(posed.act), task_content(posed.task), repr(posed.law), *model_content(posed.model)
-        data = [d.digest for d in (posed.spectrum, posed.radii) if d is not None]
-        self.content = (VERSION, *named, fixed, data)
+        self.content = (VERSION, *posed.content(*plane.names))
 
     def at(self, place: Sequence[float] | Array) -> Problem:
         """The problem at a place."""
@@ -69,7 +64,7 @@ class ReplicaSymmetric:
 
     def linear(self, u: Array, place: Array, slopes: bool = True) -> Linear:
         """F and its slopes on prox-free nodes."""
-        if self.posed.spectrum is not None:
+        if self.posed.learning.spectrum is not None:
             raise Refusal("with a spectrum branches are not followed")
         here, names = self.at(place), self.plane.names if slopes else ()
         value, by_u, by_p, noted = call(

@@ -20,16 +20,21 @@ FINEST = 5e-3
 def first_places() -> list[tuple[float, float]]:
     """A grid with the corners, every other row shifted so that no line runs along it."""
     sides = np.linspace(0.0, 1.0, FIRST)
-    rows = [
-        np.linspace(0.0, 1.0, FIRST) if i % 2 == 0 else np.r_[0.0, sides[:-1] + 0.5 * sides[1], 1.0]
-        for i in range(FIRST)
-    ]
-    return [(float(x), float(y)) for y, row in zip(sides, rows) for x in row]
+    between = np.r_[0.0, sides[:-1] + 0.5 * sides[1], 1.0]
+    return [(float(x), float(y)) for i, y in enumerate(sides) for x in (between if i % 2 else sides)]
 
 
 def triangles(looks: Sequence[Look]) -> Array:
     """The corners of all triangles, by the numbers of the looks."""
     return np.asarray(Delaunay(np.array([look.place for look in looks])).simplices)
+
+
+def _areas(looks: Sequence[Look]) -> tuple[Array, Array, Array]:
+    """All triangles, their corners in the plane, and their areas."""
+    chosen = triangles(looks)
+    corners = np.array([look.place for look in looks])[chosen]
+    one, two = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    return chosen, corners, 0.5 * np.abs(one[:, 0] * two[:, 1] - one[:, 1] * two[:, 0])
 
 
 def edges(looks: Sequence[Look]) -> list[tuple[int, int]]:
@@ -43,11 +48,7 @@ def edges(looks: Sequence[Look]) -> list[tuple[int, int]]:
 
 def next_place(looks: Sequence[Look]) -> tuple[float, float] | None:
     """The middle of the longest side of the most open triangle; None where all are small."""
-    places = np.array([look.place for look in looks])
-    corners = places[triangles(looks)]
-    one, two = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
-    area = 0.5 * np.abs(one[:, 0] * two[:, 1] - one[:, 1] * two[:, 0])
-    chosen = triangles(looks)
+    chosen, corners, area = _areas(looks)
     risks = np.array([look.risk for look in looks])[chosen]
     whole = np.nanmax(risks) - np.nanmin(risks) if np.isfinite(risks).any() else 0.0
     rise = np.nan_to_num(np.ptp(risks, axis=1) / (whole or 1.0), nan=1.0)
@@ -71,10 +72,7 @@ def hash_of(look: Look) -> str:
 
 def shares(looks: Sequence[Look]) -> Array:
     """The part of the plane that each look stands for: a third of every triangle around it."""
-    places, chosen = np.array([look.place for look in looks]), triangles(looks)
-    corners = places[chosen]
-    one, two = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
-    area = 0.5 * np.abs(one[:, 0] * two[:, 1] - one[:, 1] * two[:, 0])
+    chosen, _, area = _areas(looks)
     found = np.zeros(len(looks))
     for i in range(3):
         np.add.at(found, chosen[:, i], area / 3.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from replicode.inputs.ranges import Range, read_range
@@ -61,20 +61,18 @@ def contents(acts: Sequence[ActivationLike], say: Say, arguments: Mapping[str, A
     found = curve(*(m.as_argument for m in made), say=say, **rest)
     found = renamed(found, [m.name for m in made])
     rows = infinite_rows(made, task, tokens, nu, _number(arguments["noise"]), say)
+    shared, own = equations_by_title(made, task, tokens, bool(arguments.get("bayes", True)))
     parts = []
     for each in made:
         say(f"{each.name}: properties and equations")
-        parts.append(_part(each, task, tokens, [r for r in rows if r["activation"] == each.name], middle(nu)))
-    shared, own = equations_by_title(made, task, tokens, bool(arguments.get("bayes", True)))
-    parts = [_with(part, own[part.name]) for part in parts]
+        solved = [r for r in rows if r["activation"] == each.name and "refused" not in r]
+        parts.append(_part(each, task, tokens, solved, middle(nu), own[each.name]))
     told = tuple(w for p in parts for w in _warnings(p))
     return Contents(tuple(parts), found, tuple(rows), shared, dict(arguments), (*found.warnings, *told))
 
 
 def renamed(found: Curve, names: Sequence[str]) -> Curve:
     """The curve under the names that were given: an activation with values is known by its expression to `curve`."""
-    from dataclasses import replace
-
     known = dict(zip(found.activations, names, strict=True))
     moved: dict[str, Any] = {
         field: {known[n]: v for n, v in getattr(found, field).items()}
@@ -124,10 +122,11 @@ def infinite_rows(
     return rows
 
 
-def _part(each: Settled, task: Any, tokens: Any, rows: Sequence[Mapping[str, Any]], nu: float) -> Part:
+def _part(
+    each: Settled, task: Any, tokens: Any, solved: Sequence[Mapping[str, Any]], nu: float, own: Sequence[Equation]
+) -> Part:
     act = each.as_argument
     module, values = module_for(act, task, tokens)
-    solved = [r for r in rows if "refused" not in r]
     return Part(
         name=each.name,
         expression=each.activation.text,
@@ -135,16 +134,10 @@ def _part(each: Settled, task: Any, tokens: Any, rows: Sequence[Mapping[str, Any
         chosen=each.chosen,
         check=kept_check(act, task, tokens),
         best=min(solved, key=lambda r: abs(r["nu"] - nu) if r["nu"] != nu else 0.0) if solved else None,
-        equations=(),
+        equations=tuple(own),
         source=module_source(act, task, tokens),
         signature=module.METADATA["signature"],
     )
-
-
-def _with(part: Part, equations: Sequence[Equation]) -> Part:
-    from dataclasses import replace
-
-    return replace(part, equations=tuple(equations))
 
 
 TITLES = {

@@ -14,14 +14,16 @@ def of_activation(act: ActivationLike, task: str | Task, law: Lengths) -> dict[s
     """Saddle point, stability, infinite data, and what is the activation's own."""
     from replicode.theory.derive.population import derive_population
     from replicode.theory.derive.saddle import derive
+    from replicode.theory.derive.stability import derive_stability
     from replicode.theory.language.activation import activation
 
     made = activation(act)
     system, infinite = derive(made, task, law), derive_population(made, task, law)
     closed = {"A": infinite.averages.A, "B": infinite.averages.B}
     return {
-        "saddle": _saddle(system),
-        "stability": _stability(system),
+        # The free energy and the equations, without the second forms of some of them.
+        "saddle": [equation("f", "f", system.free_energy), *named_equations(system.equations())],
+        "stability": named_equations(derive_stability(system).equations()),
         "infinite": named_equations({"test_risk": infinite.risk.on_manifold}),
         "own": [
             equation("sigma", r"\sigma(x)", made.expr),
@@ -29,20 +31,6 @@ def of_activation(act: ActivationLike, task: str | Task, law: Lengths) -> dict[s
             *named_equations({name: e for name, e in closed.items() if e is not None}),
         ],
     }
-
-
-def _saddle(system: SaddleSystem) -> list[Equation]:
-    """Free energy and saddle-point equations, without the second forms of some of them."""
-    return [equation("f", "f", system.free_energy), *named_equations(system.equations())]
-
-
-def _stability(system: SaddleSystem) -> list[Equation]:
-    """The de Almeida-Thouless matrix and its spectral radius."""
-    from replicode.theory.derive.stability import derive_stability
-
-    found, blocks = derive_stability(system), system.model.blocks
-    entries = [f"T_{a.name}{b.name}" for a in blocks for b in blocks]
-    return named_equations(dict(zip(entries, found.matrix, strict=True)) | {"replicon": found.replicon})
 
 
 def _prox(system: SaddleSystem) -> list[Equation]:

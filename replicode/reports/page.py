@@ -17,6 +17,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from replicode import __version__
+from replicode.figures.table import as_csv
 from replicode.inputs.arguments import PHYSICS
 from replicode.reports import charts
 from replicode.reports.contents import Contents, Part
@@ -135,13 +136,14 @@ def _curves(found: Contents) -> str:
         edge, names, axis, "replicon", logarithmic, f"Replicon against {parameter}; the edge is at one."
     )
     replicon["height"] = 200
+    table_uri = _data_uri("text/csv", as_csv(found.curve.rows()))
     return "".join(
         [
             figure("risk", risk, names, has_bayes, " ".join(words)),
             numbers(found.curve),
             "<h3>Is replica symmetry stable?</h3>",
             figure("replicon", replicon, names, False, "The replicon: stable while below one, where the grey line is."),
-            f'<p><a download="curve.csv" href="{_data_uri("text/csv", csv_of(found.curve))}">Download as CSV</a></p>',
+            f'<p><a download="curve.csv" href="{table_uri}">Download as CSV</a></p>',
         ]
     )
 
@@ -208,18 +210,6 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind
 def _cell(content: str) -> str:
     mark = {"passed": "passed", "failed": "failed", "not applicable": "idle"}.get(content, "")
     return f'<td class="{mark}">{text(content)}</td>' if mark else f"<td>{text(content)}</td>"
-
-
-def csv_of(curve: Curve) -> str:
-    """The rows of a curve as CSV."""
-    import csv
-    import io
-
-    rows, out = curve.rows(), io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def _infinite(found: Contents) -> str:

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 OWN = ("activations", "suite")  # arguments that are not those of `curve`
@@ -152,14 +153,10 @@ def _axis(arguments: Mapping[str, Any]) -> tuple[str, bool, dict[str, Any]]:
 
 
 def _joined(found: Any) -> Any:
-    from dataclasses import replace
-
     return replace(found[0], activations={n: c for f in found for n, c in f.activations.items()})
 
 
 def _with_bayes(found: Any, risks: Any) -> Any:
-    from dataclasses import replace
-
     return replace(found, activations={n: {**c, "bayes_risk": risks} for n, c in found.activations.items()})
 
 
@@ -184,13 +181,13 @@ def latex(arguments: Mapping[str, Any], tell: Tell) -> None:
 
 def csv(arguments: Mapping[str, Any], tell: Tell) -> None:
     """The curves of all activations as CSV."""
+    from replicode.figures.table import as_csv
     from replicode.reports.contents import renamed
-    from replicode.reports.page import csv_of
     from replicode.verbs.curve import curve
 
     made = _settled(arguments)
     found = curve(*(m.as_argument for m in made), **_options(arguments))
-    _file(tell, "curve.csv", "text/csv", csv_of(renamed(found, [m.name for m in made])))
+    _file(tell, "curve.csv", "text/csv", as_csv(renamed(found, [m.name for m in made]).rows()))
 
 
 def report(arguments: Mapping[str, Any], tell: Tell) -> None:

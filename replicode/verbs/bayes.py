@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from replicode.codegen.threads import one_thread
-from replicode.inputs.arguments import check_digits, not_negative, positive
+from replicode.inputs.arguments import error_asked, not_negative, positive
 from replicode.inputs.asked import asked
-from replicode.inputs.spectrum import SpectrumLike, structured, token_spectrum
+from replicode.inputs.learned import ModelTexts
+from replicode.inputs.spectrum import SpectrumLike
 from replicode.kinds import Model, Task
 from replicode.modules import bayes_module, call
 from replicode.results import Result
@@ -24,6 +25,7 @@ class Bayes(Result):
     """
 
     headline = ("test_risk", "error", "converged", "hard_phase")
+    bounded = ("test_risk", "excess_risk")
 
     test_risk: float
     excess_risk: float
@@ -34,10 +36,6 @@ class Bayes(Result):
     converged: bool
     error: float
     recovered: bool
-
-    def bounds(self) -> Mapping[str, float | None]:
-        """The errors of its numbers, by name."""
-        return dict.fromkeys(("test_risk", "excess_risk"), self.error)
 
 
 def bayes(
@@ -58,17 +56,15 @@ def bayes(
     then reaches this risk from an uninformed start. With a `spectrum` the tokens are structured, as in `solve`, and the
     estimator knows their covariance and the variances of the teacher's weights, t_i.
     """
-    tolerance, law = None if digits is None else check_digits(digits), lengths(tokens)
+    tolerance, law = error_asked(digits), lengths(tokens)
     at: dict[str, Any] = {
         "alpha": positive("alpha", alpha),
         "nu": not_negative("nu", nu, True),
         "noise": not_negative("noise", noise),
     }
-    of_tokens = token_spectrum(spectrum, teacher)
-    model = structured(model, of_tokens)
-    module = bayes_module(task, law, model)
-    data = {} if of_tokens is None else {"spectrum": of_tokens.argument}
+    learning = ModelTexts(model, spectrum=spectrum, teacher=teacher).read()
+    module = bayes_module(task, law, learning.model)
     with one_thread():
-        found = call(module, "solve", **at, **data, tol=tolerance)
-    told = {"digits": None if digits is None else int(digits)} | ({} if of_tokens is None else of_tokens.question())
-    return Bayes(**found._asdict(), asked=asked(None, task, law, None, model, **at, **told))
+        found = call(module, "solve", **at, **learning.data, tol=tolerance)
+    told = {"digits": None if digits is None else int(digits), **learning.question()}
+    return Bayes(**found._asdict(), asked=asked(None, task, law, None, learning.model, **at, **told))

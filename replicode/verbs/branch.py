@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from replicode.branches.arclength import Array, FollowedBranch, Steps, follow
+from replicode.inputs.arguments import one_of
+from replicode.inputs.learned import ModelTexts
 from replicode.inputs.problem import Problem, Start, problem
-from replicode.inputs.ranges import Range, axes_of, read_ranges
+from replicode.inputs.ranges import Range, axes_of
 from replicode.modules import call
 from replicode.results import Result
-from replicode.theory.errors import InputError
 from replicode.theory.lengths import Tokens
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 LEVEL = 2
 FOLDED = 1e-3
+ENDS = ("low", "high")
+LEFT_OPEN = "the branch was not followed to the end of the range"
 STEPS = Steps(first=0.05, least=1e-5, most=0.5, tolerance=1e-8)
 
 
@@ -86,11 +87,9 @@ def branch(
     Averages are prox-free on one set of nodes per point: where folds of the prox weigh, a warning says so.
     """
     given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    (axis,), fixed = axes_of(1, read_ranges(given, parameters or {}, more))
-    if start not in ("low", "high"):
-        raise InputError("start", start, "low or high")
-    begin = axis.low if start == "low" else axis.high
-    posed = problem(act, task, tokens, {**fixed, axis.name: begin}, model=model)
+    (axis,), fixed = axes_of(1, given, parameters, more)
+    begin = axis.low if one_of("start", start, ENDS) == "low" else axis.high
+    posed = problem(act, task, tokens, {**fixed, axis.name: begin}, texts=ModelTexts(model))
     first = posed.solve(1e-6, init, False, False, False)
     if not first.converged:
         return BranchResult(axis.name, {}, (), False, warnings=("no solution at the start",), asked=posed.asked())
@@ -105,14 +104,10 @@ def branch(
 
 
 def _result(found: FollowedBranch, axis: Range, posed: Problem, start: str) -> BranchResult:
-    values = tuple(axis.value_outside(p.p) for p in found.points)
-    names = found.points[0].record if found.points else {}
-    columns = {axis.name: values} | {n: tuple(p.record[n] for p in found.points) for n in names}
-    warnings = [] if found.complete else ["the branch was not followed to the end of the range"]
-    if names and np.max(columns["folded_mass"]) > FOLDED:
-        warnings.append(
-            f"folds of the prox weigh up to {np.max(columns['folded_mass']):.2g}: the branch is that without them"
-        )
+    columns = found.columns(axis.name, axis.value_outside)
+    warnings = [] if found.complete else [LEFT_OPEN]
+    if (folded := max(columns.get("folded_mass", ()), default=0.0)) > FOLDED:
+        warnings.append(f"folds of the prox weigh up to {folded:.2g}: the branch is that without them")
     spinodals = tuple(axis.value_outside(p.p) for p in found.folds)
     asked = posed.asked(range=[axis.low, axis.high], parameter=axis.name, start=start)
     return BranchResult(axis.name, columns, spinodals, found.complete, warnings=tuple(warnings), asked=asked)

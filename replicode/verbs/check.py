@@ -19,19 +19,8 @@ if TYPE_CHECKING:
     from replicode.validation.properties import Outcome, Subject, Verdict
 
 FACTS = (
-    "equivariant",
-    "normalised",
-    "row_sum",
-    "shift_invariant",
-    "elementwise",
-    "smooth",
-    "kinks",
-    "growth",
-    "parity",
-    "homogeneous",
-    "parameters",
-    "nishimori",
-    "nishimori_condition",
+    *("equivariant", "normalised", "row_sum", "shift_invariant", "elementwise", "smooth", "kinks", "growth", "parity"),
+    *("homogeneous", "parameters", "nishimori", "nishimori_condition"),
 )
 
 
@@ -72,20 +61,15 @@ def check(
         "witnesses": {name: claim.witness for name, claim in read.claims.items() if claim.witness},
     }
     told = tuple(_warnings(read.found.growth.positive, read.claims, verdicts))
-    question = named(loss, labels) | _question(data)
+    question = named(loss, labels) | ({} if data is None else data.question())
     return CheckResult(facts, warnings=told, asked=asked(act, task, law, read.settled.values, **question))
 
 
-def facts(
-    act: ActivationLike,
-    task: str | Task = "spiked",
-    tokens: Tokens | None = None,
-    parameters: Mapping[str, float] | None = None,
-) -> dict[str, Any]:
+def facts(act: ActivationLike, task: str | Task = "spiked", tokens: Tokens | None = None) -> dict[str, Any]:
     """What the symbolic analysis says of an activation, without the property suite: a second or so."""
     with budget("reading the activation"):
         law = None if tokens is None else lengths(tokens)
-        return _read(act, task, law, given_parameters(parameters, {})).facts
+        return _read(act, task, law, {}).facts
 
 
 @dataclass(frozen=True)
@@ -120,11 +104,7 @@ def _read(act: ActivationLike, task: str | Task, law: Lengths | None, given: Map
     condition = nishimori(fixed, setting)
     if condition is not None and varies and L in condition.a.free_symbols:
         condition = None
-    claims = {
-        "equivariant": found.equivariant,
-        "normalised": found.normalised,
-        "shift_invariant": found.shift_invariant,
-    }
+    claims = {name: getattr(found, name) for name in ("equivariant", "normalised", "shift_invariant")}
     told = {
         "activation": settled.text,
         "task": setting.text,
@@ -142,10 +122,6 @@ def _read(act: ActivationLike, task: str | Task, law: Lengths | None, given: Map
         "homogeneous": None if found.homogeneous is None else str(found.homogeneous),
     }
     return _Read(settled, fixed, setting, found, claims, told)
-
-
-def _question(data: TokenSpectrum | None) -> dict[str, Any]:
-    return {} if data is None else data.question()
 
 
 def _of_spectrum(act: Any, setting: Any, tried: Lengths, data: TokenSpectrum | None) -> dict[str, Verdict]:
@@ -208,11 +184,6 @@ def _warnings(free: tuple[str, ...], claims: Mapping[str, Any], verdicts: Mappin
     return failed + undecided + assumed
 
 
-def failed(result: Mapping[str, Any]) -> bool:
-    """Whether some property failed."""
-    return "failed" in result["properties"].values()
-
-
 def as_text(result: Mapping[str, Any]) -> str:
     """The report as a table."""
     lines = [f"{result['activation']}, task {result['task']}", ""]
@@ -235,6 +206,4 @@ def shown(value: Any) -> str:
         return ", ".join(f"{name}: {shown(part)}" for name, part in value.items())
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
-    return (
-        {True: "yes", False: "no", None: "-"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
-    )
+    return {True: "yes", False: "no", None: "-"}[value] if isinstance(value, bool | None) else str(value)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from replicode.branches.bayes_line import BayesLine, Solved, bayes_line
 from replicode.branches.tracing import USUAL_ERROR, Traced, Tracer
+from replicode.figures.beside import saved
+from replicode.figures.curves import draw
 from replicode.figures.drawing import picture_asked_for
-from replicode.inputs.arguments import check_digits
+from replicode.inputs.arguments import error_asked
 from replicode.inputs.content import activation_text
-from replicode.inputs.learned import LABELS, LOSS, signal
-from replicode.inputs.problem import ModelTexts, problem
-from replicode.inputs.ranges import Range, axes_of, read_ranges
+from replicode.inputs.learned import LABELS, LOSS, ModelTexts, signal
+from replicode.inputs.problem import problem
+from replicode.inputs.ranges import Range, axes_of
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.results import Result
 from replicode.theory.errors import InputError, ReplicodeError
@@ -139,17 +141,17 @@ def curve(
         "lambda_k": lambda_k,
         "lambda_v": lambda_v,
     }
-    (axis,), fixed = axes_of(1, read_ranges(given, parameters or {}, more))
+    (axis,), fixed = axes_of(1, given, parameters, more)
     if optimal and axis.name in OVER:
         raise InputError("optimal", axis.name, "a range of another parameter: the lambdas are searched over")
-    tol = None if digits is None else check_digits(digits)
+    tol = error_asked(digits)
     target = picture_asked_for(output)
     told = say or (lambda _: None)
     names = [act if isinstance(act, str) else activation_text(act) for act in acts]
     if len(set(names)) < len(names):
         raise InputError("activation", ", ".join(names), "each activation once")
-    how = ModelTexts(loss, labels, spectrum, teacher)
-    posed = [problem(act, task, tokens, fixed, model=model, texts=how) for act in acts]
+    texts = ModelTexts(model, loss, labels, spectrum, teacher)
+    posed = [problem(act, task, tokens, fixed, texts=texts) for act in acts]
     for each in posed:
         each.check_name("parameter", axis.name)
         each.with_values(**{axis.name: axis.high}).check()
@@ -164,12 +166,12 @@ def curve(
         nodes={n: tuple(axis.value(node.at) for node in t.nodes) for n, t in traced.items()},
         jumps={n: tuple((axis.value(a), axis.value(b)) for a, b in t.jumps) for n, t in traced.items()},
         trained=marks,
-        warnings=tuple(w for n, t in traced.items() for w in _warnings(n, t, axis, tol)),
+        warnings=tuple(w for n, t in traced.items() for w in _warnings(n, t, axis)),
         asked=posed[0].asked(
             activations=names, range=[axis.low, axis.high, axis.count], optimal=optimal, digits=digits
         ),
     )
-    return found if target is None else _saved(found, target, axis.logarithmic)
+    return found if target is None else saved("curve", found, target, lambda to: draw(found, to, axis.logarithmic))
 
 
 def _traced(
@@ -196,7 +198,7 @@ def _columns(traced: Traced, values: Sequence[float], line: BayesLine | None) ->
     return columns | {"bayes_risk": tuple(r for r, _ in reference), "bayes_error": tuple(e for _, e in reference)}
 
 
-def _warnings(name: str, traced: Traced, axis: Range, tol: float | None) -> list[str]:
+def _warnings(name: str, traced: Traced, axis: Range) -> list[str]:
     told = []
     failed = [axis.value(n.at) for n in traced.nodes if not n.usable]
     if failed:
@@ -224,7 +226,7 @@ def _bayes_line(posed: Any, axis: Range, tol: float | None, told: Say) -> BayesL
     def risk(value: float) -> tuple[float, float] | None:
         here = posed.with_values(**{axis.name: value}).values
         at = here["alpha"], here["nu"], here["noise"]
-        return bayes_reference(posed.task, posed.law, *at, posed.model, posed.spectrum)
+        return bayes_reference(posed.task, posed.law, *at, posed.learning)
 
     if axis.name in ("alpha", "nu", "noise"):
         return bayes_line(axis, risk, 0.1 * USUAL_ERROR if tol is None else tol, told)
@@ -251,11 +253,3 @@ def _trained(posed: Any, axis: Range, traced: Traced, optimal: bool, told: Say) 
             marks.append({axis.name: value, "mean": mean, "sem": sem})
             told(f"trained at {axis.name} = {value:.4g}: {mean:.4f} +- {sem:.4f}")
     return tuple(marks)
-
-
-def _saved(found: Curve, target: Path, logarithmic: bool) -> Curve:
-    """Draw, and leave the data beside the picture."""
-    from replicode.figures.beside import saved
-    from replicode.figures.curves import draw
-
-    return saved("curve", found, target, lambda path: draw(found, path, logarithmic))

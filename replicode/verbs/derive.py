@@ -10,9 +10,8 @@ from replicode.cache import cached
 from replicode.inputs.arguments import check_parameters, one_of
 from replicode.inputs.asked import asked
 from replicode.inputs.content import activation_content, model_content, task_content
-from replicode.inputs.learned import LABELS, LOSS, learned
-from replicode.inputs.learned import named as texts
-from replicode.inputs.spectrum import SpectrumLike, structured, token_spectrum
+from replicode.inputs.learned import LABELS, LOSS, ModelTexts, learned
+from replicode.inputs.spectrum import SpectrumLike
 from replicode.kinds import ActivationLike, Model, SaddleSystem, System, Task
 from replicode.levels import LEVELS, derived, named
 from replicode.theory.budget import budget
@@ -96,8 +95,7 @@ def derivation_of(
     tokens, the same for all spectra: these are data of the equations.
     """
     one_of("level", level, LEVELS)
-    data = token_spectrum(spectrum, teacher)
-    model = structured(learned(None, loss, labels), data)
+    learning = ModelTexts(None, loss, labels, spectrum, teacher).read()
     law = None if tokens is None else lengths(tokens)
     given = given_parameters(parameters, {})
     of = None if level == "bayes" else named(act)
@@ -107,16 +105,16 @@ def derivation_of(
     def build() -> dict[str, Any]:
         from replicode.derivations.present import as_json, derivation
 
-        found = derivation(_system(level, of, task, law, model, given))
+        found = derivation(_system(level, of, task, law, learning.model, given))
         made_for = f"derivation of {found.subject}, task {found.task_name}, level {level}"
         return {"made_for": made_for, "json": as_json(found), **_pages(found, steps)}
 
     with budget(f"deriving level {level}"):
         content = () if of is None else (activation_content(of), sorted(given.items()))
-        key = *content, task_content(task), repr(law), level, steps, *model_content(model)
+        key = *content, task_content(task), repr(law), level, steps, *model_content(learning.model)
         found = cached("derive", key, build)
-        more = texts(loss, labels) | ({} if data is None else data.question())
-        stamp = {"asked": asked(of, task, law, given, model, level=level, **more), "version": __version__}
+        question = asked(of, task, law, given, learning.model, level=level, **learning.question())
+        stamp = {"asked": question, "version": __version__}
     return found | {"json": found["json"] | stamp}
 
 

@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from replicode.codegen.threads import one_thread
-from replicode.inputs.arguments import check_digits, not_negative, positive
+from replicode.inputs.arguments import error_asked, not_negative, positive
 from replicode.inputs.asked import asked
 from replicode.inputs.learned import LABELS, LOSS, learned, named
-from replicode.modules import call, dynamics_module
+from replicode.modules import call, module_for
 from replicode.results import Result
 from replicode.theory.errors import InputError
 from replicode.theory.lengths import Tokens, lengths
@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from replicode.theory.model import Model
 
 MOST_POINTS, MOST_DIM, MOST_SEEDS = 100_000, 20_000, 10_000
-CURVES = (
-    "time",
-    "test_risk",
-    "order_parameters",
-    "plateau_risk",
-    "escape",
-    "convergence",
-    "diverged",
-    "error",
-    "errors",
-)
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,7 +117,7 @@ def dynamics(
         "spherical": bool(spherical),
     }
     grid = whole_number("points", points, 2, MOST_POINTS)
-    tolerance = None if digits is None else check_digits(digits, 10)
+    tolerance = error_asked(digits, 10)
     size = None if dim is None else whole_number("dim", dim, 4, MOST_DIM)
     runs = whole_number("seeds", seeds, 2, MOST_SEEDS)
     if size is not None and flow:
@@ -138,13 +127,17 @@ def dynamics(
     if isinstance(compare, str) or not isinstance(compare, Sequence):
         raise InputError("compare", compare, "a list of activations")
     begin = _checked_start(start)
-    module, own = dynamics_module(act, task, law, _of_main(act, compare, values), model)
+
+    def solved(of: ActivationLike, given: Mapping[str, float]) -> tuple[ModuleType, dict[str, float], Any]:
+        module, own = module_for(of, task, law, given=given, model=model, level="dynamics")
+        return module, own, call(module, "solve", **how, start=begin, points=grid, tol=tolerance, **own)
+
     with one_thread():
-        found = call(module, "solve", **how, start=begin, points=grid, tol=tolerance, **own)
+        module, own, found = solved(act, _of_main(act, compare, values))
         extra = _points(module, how, begin, own) if fixed_points else {}
         if size is not None:
             extra |= {"simulated": simulated(module, how, found, size, runs, own, model)}
-        curves = {_label(a): _curve(a, task, law, values, model, how, begin, grid, tolerance) for a in compare}
+        curves = {_label(a): solved(a, _own(a, values))[2]._asdict() for a in compare}
     if curves:
         extra |= {"compare": curves, "first_escape": _first({_label(act): found._asdict(), **curves})}
     warnings = (*found.warnings, *(f"{name}: {w}" for name, c in curves.items() for w in c["warnings"]))
@@ -168,32 +161,19 @@ def _of_main(
         return values
     from replicode.theory.language.activation import activation
 
-    own, others = activation(act).parameters, {p for a in compare for p in activation(a).parameters}
-    return {name: value for name, value in values.items() if name in own or name not in others}
+    others = {p for a in compare for p in activation(a).parameters} - set(activation(act).parameters)
+    return {name: value for name, value in values.items() if name not in others}
 
 
 def _label(act: ActivationLike) -> str:
     return act if isinstance(act, str) else getattr(act, "name", str(act))
 
 
-def _curve(
-    act: ActivationLike,
-    task: str | Task,
-    law: Tokens,
-    values: Mapping[str, float],
-    model: Model | None,
-    how: Mapping[str, Any],
-    begin: Mapping[str, float],
-    grid: int,
-    tolerance: float | None,
-) -> dict[str, Any]:
-    """The trajectory of another activation; of the parameters it takes those that it has."""
+def _own(act: ActivationLike, values: Mapping[str, float]) -> dict[str, float]:
+    """The parameters that an activation has."""
     from replicode.theory.language.activation import activation
 
-    of = {name: value for name, value in values.items() if name in activation(act).parameters}
-    module, own = dynamics_module(act, task, law, of, model)
-    found = call(module, "solve", **how, start=begin, points=grid, tol=tolerance, **own)
-    return found._asdict()  # type: ignore[no-any-return]
+    return {name: value for name, value in values.items() if name in activation(act).parameters}
 
 
 def _first(curves: Mapping[str, Mapping[str, Any]]) -> str | None:
@@ -213,11 +193,8 @@ def _points(
     ratio = 1.0 if how["rate_v"] is None else how["rate_v"] / how["rate"]
     kept = {name: how[name] for name in ("nu", "noise", "lambda_k", "lambda_v", "batch")}
     largest = call(module, "critical_rate", **kept, ratio=ratio, **own)
-    return {
-        "fixed_points": tuple(p._asdict() for p in found),
-        "plateau": flat._asdict(),
-        "critical_rate": largest,
-    }
+    points = tuple(p._asdict() for p in found)
+    return {"fixed_points": points, "plateau": flat._asdict(), "critical_rate": largest}
 
 
 def simulated(
@@ -228,7 +205,6 @@ def simulated(
     seeds: int,
     own: Mapping[str, float],
     model: Model | None = None,
-    seed: int = 0,
 ) -> dict[str, Any]:
     """SGD on tokens that are drawn as they come: means and standard errors of the overlaps at the same times."""
     import numpy as np
@@ -240,7 +216,7 @@ def simulated(
     rate_v = how["rate"] if how["rate_v"] is None else how["rate_v"]
     descent = Descent(how["rate"], rate_v, how["lambda_k"], how["lambda_v"], how["batch"], how["spherical"])
     begin = np.array([found.order_parameters[name][0] for name in OVERLAPS])
-    overlaps = descend(stream, descent, begin, dim, seeds, found.time, np.random.default_rng(seed))
+    overlaps = descend(stream, descent, begin, dim, seeds, found.time, np.random.default_rng(0))
     mean, deviation = overlaps.mean(axis=1), overlaps.std(axis=1, ddof=1)
     return {
         "dim": dim,

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from replicode.inputs.arguments import INITS, check_digits, one_of, point
-from replicode.inputs.problem import ModelTexts, problem
+from replicode.inputs.arguments import INITS, error_asked, one_of, point
+from replicode.inputs.learned import ModelTexts
+from replicode.inputs.problem import problem
 from replicode.inputs.spectrum import TokenSpectrum, teacher_weights
 from replicode.kinds import ActivationLike, Task
 from replicode.results import Result
@@ -45,11 +46,6 @@ class EmbeddingsReport(Result):
     power: float
     effective_rank: float
 
-    @property
-    def ok(self) -> bool:
-        """Whether training on real tokens agrees with a theory that itself is to be trusted."""
-        return self.verdict == "agrees" and not self.warnings
-
 
 def validate_embeddings(
     act: ActivationLike,
@@ -78,8 +74,7 @@ def validate_embeddings(
     `embeddings` is a .npy file, or an array, of one token a row. Tokens are centred and their covariance is divided by
     its mean eigenvalue. With radial="empirical" theory and surrogate have the tokens' own radii.
     """
-    if digits is not None:
-        check_digits(digits)
+    error_asked(digits)
     at: dict[str, Any] = point(alpha, nu, noise, lambda_k, lambda_v)
     one_of("init", init, INITS)
     one_of("radial", radial, RADIAL)
@@ -126,14 +121,8 @@ def validate_embeddings(
     theory, errors = _theory(solution)
     surrogate, real = study_of.run(pool, study, seeds, empirical, root_seed, progress)
     found = study_of.compare(theory, errors, surrogate, real)
-    options = {
-        "normalise": normalise,
-        "radial": radial,
-        "seeds": seeds,
-        "init": init,
-        "digits": digits,
-        "root_seed": root_seed,
-    }
+    options = {"normalise": normalise, "radial": radial, "seeds": seeds, "init": init}
+    options |= {"digits": digits, "root_seed": root_seed}
     return EmbeddingsReport(
         theory=theory,
         theory_error=errors,

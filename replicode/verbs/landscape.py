@@ -75,13 +75,13 @@ def landscape(
         dim=dim,
         starts=starts,
         seeds=seeds,
-        figure=None if target is None else str(_drawn(found, theory, target)),
+        figure=None if target is None else _drawn(found, theory, target),
         asked=posed.asked(dim=dim, starts=starts, seeds=seeds),
         warnings=tuple(warnings),
     )
 
 
-def _drawn(found: Any, theory: Mapping[str, Any], target: Path) -> Path:
+def _drawn(found: Any, theory: Mapping[str, Any], target: Path) -> str:
     from replicode.figures.landscape import landscape_figure
 
     return landscape_figure(found, theory, target)

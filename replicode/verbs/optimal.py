@@ -11,9 +11,9 @@ import numpy as np
 
 from replicode.branches.minimise import Array, Minimised, Trial, minimise
 from replicode.branches.stable_side import NEXT_TO_EDGE, constrained
-from replicode.inputs.arguments import check_digits
-from replicode.inputs.learned import LABELS, LOSS, signal
-from replicode.inputs.problem import ModelTexts, Problem, Start, problem
+from replicode.inputs.arguments import error_asked
+from replicode.inputs.learned import LABELS, LOSS, ModelTexts, signal
+from replicode.inputs.problem import Problem, Start, problem
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.results import Solution
 from replicode.theory.errors import InputError
@@ -90,8 +90,9 @@ def optimal(
     search is local: it goes downhill from the start. Loss, labels, spectrum and teacher are as in `solve`.
     """
     physics = {"alpha": alpha, "nu": signal(act, nu), "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    tol = None if digits is None else check_digits(digits)
-    posed = problem(act, task, tokens, physics, parameters, more, model, ModelTexts(loss, labels, spectrum, teacher))
+    tol = error_asked(digits)
+    texts = ModelTexts(model, loss, labels, spectrum, teacher)
+    posed = problem(act, task, tokens, physics, parameters, more, texts)
     names = searched(over, posed)
     found = best(posed, names, tol, init)
     solution = Optimum(**found, asked=posed.asked(over=list(names), digits=digits))
@@ -196,7 +197,7 @@ def best(
         warnings.append(f"optimum: not settled after {search.evaluations} solves")
     elif final.converged and not final.rs_stable:
         warnings.append("optimum: replica symmetry is broken at the minimum")
-        inside = constrained(search, found, final, max(thrift.resolution, NEXT_TO_EDGE)) if thrift.inside else None
+        inside = constrained(search, found, max(thrift.resolution, NEXT_TO_EDGE)) if thrift.inside else None
         unconstrained = {**search.values(place), "test_risk": final.test_risk} if thrift.inside else None
         if inside is not None:
             warnings[-1] += "; this is the best on the stable side"

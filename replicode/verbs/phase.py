@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from replicode.codegen.runtime.kernel import ORDER_NAMES
+from replicode.figures.beside import saved
 from replicode.figures.drawing import picture_asked_for
+from replicode.figures.phase import draw
 from replicode.inputs.arguments import PHYSICS, check_parameters, not_negative, one_of, positive
 from replicode.inputs.asked import asked
-from replicode.inputs.content import model_content, task_content
-from replicode.inputs.learned import LABELS, LOSS, learned
-from replicode.inputs.problem import ModelTexts, problem
-from replicode.inputs.ranges import ALLOWED, axes_of, read_ranges
+from replicode.inputs.content import task_content
+from replicode.inputs.learned import LABELS, LOSS, ModelTexts
+from replicode.inputs.problem import problem
+from replicode.inputs.ranges import ALLOWED, axes_of
 from replicode.inputs.spectrum import SpectrumLike
 from replicode.modules import bayes_module
-from replicode.phases.bayes import BayesOptimal
+from replicode.phases import bayes
 from replicode.phases.lines import EDGE, Line, Lines
 from replicode.phases.plane import INFORMED, NONE, Look, Plane, PlaneLevel
 from replicode.phases.rs import ReplicaSymmetric
@@ -123,10 +126,10 @@ def phase(
     if nu is None:
         raise InputError("nu", nu, f"{ALLOWED}: without scores there is one solution everywhere")
     given = {"alpha": alpha, "nu": nu, "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    ranges, fixed = axes_of(2, read_ranges(given, parameters or {}, more))
+    ranges, fixed = axes_of(2, given, parameters, more)
     plane, target, told = Plane(*ranges), picture_asked_for(output), say or (lambda _: None)
-    how = ModelTexts(loss, labels, spectrum, teacher)
-    theory, question = _level(chosen, (act, task, tokens, model), how, fixed, plane, keep)
+    texts = ModelTexts(model, loss, labels, spectrum, teacher)
+    theory, question = _level(chosen, (act, task, tokens), texts, fixed, plane, keep)
     looks = _looked(theory, count, told)
     lines, warnings = _followed(theory, looks, chosen, told)
     found = Phase(
@@ -134,48 +137,44 @@ def phase(
         parameters=plane.names,
         ranges={axis.name: (axis.low, axis.high) for axis in (plane.x, plane.y)},
         points=tuple(_point(look, plane, chosen) for look in looks),
-        lines=tuple(_line(line, plane, chosen) for line in lines),
+        lines=tuple(_line(line, plane) for line in lines),
         regions=tuple(_regions(looks)),
         tried=_tried(chosen, looks),
         warnings=tuple(warnings),
-        asked=question
-        | {
-            "level": chosen,
-            "points": count,
-            "ranges": {r.name: [r.low, r.high] for r in ranges},
-        },
+        asked=question | {"level": chosen, "points": count, "ranges": {r.name: [r.low, r.high] for r in ranges}},
     )
-    return found if target is None else _saved(found, plane, looks, lines, target)
+    return found if target is None else saved("phase", found, target, lambda to: draw(found, plane, looks, lines, to))
 
 
 def _level(
-    level: str, who: tuple[Any, ...], how: ModelTexts, fixed: Mapping[str, float], plane: Plane, keep: bool
+    level: str, who: tuple[Any, ...], texts: ModelTexts, fixed: Mapping[str, float], plane: Plane, keep: bool
 ) -> tuple[PlaneLevel, dict[str, Any]]:
     """The theory over the plane, its arguments checked at both ends, and what was asked for."""
-    act, task, tokens, model = who
+    act, task, tokens = who
     corner = {axis.name: axis.high for axis in (plane.x, plane.y)}
     if level == "bayes":
-        names = ("alpha", "nu", "noise")
         check_parameters((), {n: v for n, v in fixed.items() if n not in PHYSICS})
         for penalty in ("lambda_k", "lambda_v"):
             if penalty not in plane.names and fixed[penalty] != 1.0:
                 raise InputError(penalty, fixed[penalty], "nothing at level bayes: no penalty is part of it")
-        if unknown := [n for n in plane.names if n not in names]:
-            raise InputError("range", unknown[0], f"two of {', '.join(names)} at level bayes")
-        physics = {n: fixed[n] for n in names}
+        if unknown := [n for n in plane.names if n not in bayes.PHYSICS]:
+            raise InputError("range", unknown[0], f"two of {', '.join(bayes.PHYSICS)} at level bayes")
+        physics = {n: fixed[n] for n in bayes.PHYSICS}
         for at in (physics, {**physics, **corner}):
             positive("alpha", at["alpha"]), not_negative("nu", at["nu"], True), not_negative("noise", at["noise"])
-        if how.spectrum is not None:
+        if texts.spectrum is not None:
             raise Refusal("phase: the Bayes-optimal branches with a spectrum; those of isotropic tokens are followed")
-        law, model = lengths(tokens), learned(model, how.loss, how.labels)
-        module = bayes_module(task, law, model)
-        content = task_content(task), repr(law), *model_content(model)
-        return BayesOptimal(module, content, physics, plane, keep), asked(None, task, law, None, model, **physics)
-    posed = problem(act, task, tokens, fixed, model=model, texts=how)
+        law, learning = lengths(tokens), texts.read()
+        module = bayes_module(task, law, learning.model)
+        question = asked(None, task, law, None, learning.model, **physics)
+        return bayes.BayesOptimal(
+            module, (task_content(task), repr(law), *learning.content), physics, plane, keep
+        ), question
+    posed = problem(act, task, tokens, fixed, texts=texts)
     for name in plane.names:
         posed.check_name("range", name)
     posed.with_values(**corner).check()
-    if set(posed.module.ORDER_NAMES) != {"m_k", "q_k", "V_k", "m_v", "q_v", "V_v"}:
+    if tuple(posed.module.ORDER_NAMES) != ORDER_NAMES:
         raise Refusal("phase: an activation that is constant has no scores, and one solution everywhere")
     return ReplicaSymmetric(posed, plane, keep), posed.asked()
 
@@ -230,37 +229,22 @@ def _stability_alone(search: Lines, edges: list[tuple[int, int]]) -> list[Line]:
 
 
 def _point(look: Look, plane: Plane, level: str) -> dict[str, Any]:
-    best: Mapping[str, Any] = look.solutions[0] if look.solutions else {}
-    own = (
-        {"hard_phase": look.phase == INFORMED}
-        if level == "bayes"
-        else {"rs_stable": look.stable, "margin": look.margin}
-    )
-    potential = "free_entropy" if level == "bayes" else "energy"
-    sign = -1.0 if level == "bayes" else 1.0
+    own: dict[str, Any] = {"rs_stable": look.stable, "margin": look.margin}
+    potential, sign = "energy", 1.0
+    if level == "bayes":
+        own, potential, sign = {"hard_phase": look.phase == INFORMED}, "free_entropy", -1.0
 
     def numbers(row: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "test_risk": row["test_risk"],
-            "error": row["error"],
-            potential: sign * row["potential"],
-            **row["order"],
-        }
+        told = {"test_risk": row["test_risk"], "error": row["error"], potential: sign * row["potential"]}
+        return {**told, **row["order"]}
 
-    names = ("test_risk", "error", potential)
-    head = numbers(best) if best else dict.fromkeys(names)
+    head = numbers(look.solutions[0]) if look.solutions else dict.fromkeys(("test_risk", "error", potential))
     branches = [{**numbers(row), "found_by": row["how"]} for row in look.solutions]
-    return {
-        **plane.values(look.place),
-        "phase": look.phase,
-        **own,
-        **head,
-        "solutions": len(branches),
-        "branches": branches,
-    }
+    found = {"phase": look.phase, **own, **head, "solutions": len(branches), "branches": branches}
+    return {**plane.values(look.place), **found}
 
 
-def _line(line: Line, plane: Plane, level: str) -> dict[str, Any]:
+def _line(line: Line, plane: Plane) -> dict[str, Any]:
     def there(places: Sequence[tuple[float, float]]) -> list[list[float]]:
         return [[plane.values(p)[n] for n in plane.names] for p in places]
 
@@ -275,15 +259,9 @@ def _regions(looks: Sequence[Look]) -> list[dict[str, Any]]:
     for phase_name, stable in kinds:
         chosen = [i for i, look in enumerate(looks) if (look.phase, look.stable) == (phase_name, stable)]
         risks = [looks[i].risk for i in chosen if np.isfinite(looks[i].risk)]
-        rows.append(
-            {
-                "phase": phase_name,
-                "rs_stable": stable,
-                "share": float(part[chosen].sum()),
-                "points": len(chosen),
-                "test_risk": [min(risks), max(risks)] if risks else None,
-            }
-        )
+        spread = [min(risks), max(risks)] if risks else None
+        row = {"share": float(part[chosen].sum()), "points": len(chosen), "test_risk": spread}
+        rows.append({"phase": phase_name, "rs_stable": stable, **row})
     return sorted(rows, key=lambda r: -r["share"])
 
 
@@ -299,11 +277,3 @@ def _tried(level: str, looks: Sequence[Look]) -> tuple[str, ...]:
         f"solutions were found by: {', '.join(found)}",
         "between points: continuation of every branch, folds followed as lines",
     )
-
-
-def _saved(found: Phase, plane: Plane, looks: Sequence[Look], lines: Sequence[Line], target: Path) -> Phase:
-    """Draw, and leave the data beside the picture."""
-    from replicode.figures.beside import saved
-    from replicode.figures.phase import draw
-
-    return saved("phase", found, target, lambda path: draw(found, plane, looks, lines, path))

@@ -32,7 +32,8 @@ from replicode.theory.errors import InputError, Refusal
 from replicode.theory.gaussian.closed import closed_averages, hard_averages
 from replicode.theory.language.activation import Activation, ActivationLike, activation
 from replicode.theory.language.nodes import L
-from replicode.theory.language.task import Task, task
+from replicode.theory.language.task import Task
+from replicode.theory.language.task import task as task_of
 from replicode.theory.lengths import Lengths, Tokens, lengths
 from replicode.theory.limits import given_parameters
 from replicode.theory.model import DEFAULT_MODEL, NOISE, NU, Model
@@ -53,6 +54,7 @@ class Population(Result):
     """Risks at the optimum; `error` bounds the error of excess_risk and of bayes_risk. None: not finite or none."""
 
     headline = ("excess_risk", "error", "closed_form", "method")
+    bounded = ("test_risk", "excess_risk", "bayes_risk")
 
     excess_risk: float
     test_risk: float
@@ -68,10 +70,6 @@ class Population(Result):
     flat_directions: tuple[str, ...]
     limits: Mapping[str, str]
     method: str
-
-    def bounds(self) -> Mapping[str, float | None]:
-        """The errors of its numbers, by name."""
-        return dict.fromkeys(("test_risk", "excess_risk", "bayes_risk"), self.error)
 
 
 def population(
@@ -99,7 +97,7 @@ def population(
     data = token_spectrum(spectrum, teacher)
     model = _squared(learned(model, loss, labels))
     spec = act
-    act, setting, distribution = activation(act, given_parameters(parameters, more)), _task(task), lengths(tokens)
+    act, setting, distribution = activation(act, given_parameters(parameters, more)), task_of(task), lengths(tokens)
     nu, noise = _checked_numbers(nu, noise, act.values)
     goal = accuracy(digits, USUAL_DIGITS)
     fixed = act.with_values()
@@ -170,10 +168,6 @@ def _squared(model: Model | None) -> Model | None:
         f"labels {model.label}: the risk with infinite data is derived for labels linear in z and xi; solve has others "
         "at any alpha"
     )
-
-
-def _task(spec: str | Task) -> Task:
-    return task(spec)
 
 
 def _checked_numbers(nu: float, noise: float, values: Mapping[str, float]) -> tuple[float, float]:

@@ -36,7 +36,7 @@ def precise_solution(posed: Problem, init: str, digits: int) -> dict[str, Any]:
     with workdps(digits + GUARD):
         known, given = ({n: _decimal(x) for n, x in numbers.items()} for numbers in (posed.own, posed.physics))
         physics = Physics(**given, parameters=known)
-        derived = derive(posed.act, posed.task, posed.law, posed.model)
+        derived = derive(posed.act, posed.task, posed.law, posed.learning.model)
         found = precise_saddle(derived, start, physics, digits, best_numbers())
         numbers = {
             "test_risk": found.test_risk,

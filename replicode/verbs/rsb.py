@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from replicode.modules import call, step_module
+from replicode.modules import call, module_for
 from replicode.results import Solution
 from replicode.theory.budget import BudgetSpent
 from replicode.theory.errors import Refusal
@@ -33,7 +33,7 @@ def beside_step(solution: Solution, posed: Problem, asked_for: bool) -> Solution
     if not asked_for and (solution.rs_stable or not solution.converged):
         return solution
     if not asked_for and (count := _coordinates(posed)) > AT_HAND:
-        said = (NOT_BESIDE,) if count <= IN_REACH and posed.model is None else ()
+        said = (NOT_BESIDE,) if count <= IN_REACH and posed.learning.model is None else ()
         return solution._replace(warnings=(*solution.warnings, *said))
     try:
         found = step(posed, solution.order_parameters, quick=not asked_for)
@@ -76,7 +76,8 @@ def of_step(posed: Problem, name: str, start: Mapping[str, float], **options: An
 
 def module_of_step(posed: Problem) -> ModuleType:
     """The generated module of one step for this problem; refuses what the step is not derived for."""
-    return step_module(posed.act, posed.task, posed.law, posed.own, posed.model, posed.backend)[0]
+    of = posed.act, posed.task, posed.law, posed.backend, posed.own, posed.learning.model
+    return module_for(*of, level="1rsb")[0]
 
 
 def _coordinates(posed: Problem) -> float:

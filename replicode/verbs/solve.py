@@ -8,12 +8,12 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from replicode.cache import cached
-from replicode.inputs.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, check_digits, one_of
-from replicode.inputs.content import model_content, task_content
-from replicode.inputs.learned import LABELS, LOSS, signal
-from replicode.inputs.problem import ModelTexts, Problem, problem
+from replicode.inputs.arguments import BACKENDS, DOUBLE_DIGITS, INITS, MOST_DIGITS, error_asked, one_of
+from replicode.inputs.content import task_content
+from replicode.inputs.learned import DEFAULT, LABELS, LOSS, Learning, ModelTexts, signal
+from replicode.inputs.problem import Problem, problem
 from replicode.inputs.radii import RadiiLike
-from replicode.inputs.spectrum import SpectrumLike, TokenSpectrum
+from replicode.inputs.spectrum import SpectrumLike
 from replicode.kinds import ActivationLike, Model, Task
 from replicode.results import Solution
 from replicode.theory.budget import BudgetSpent
@@ -69,7 +69,7 @@ def solve(
     With `radii`, a file or an array, every token is a Gaussian one times a radius drawn from them.
     The activation's parameters are given in `parameters`, or as keywords where their names are no argument's.
     """
-    tolerance = None if digits is None else check_digits(digits, MOST_DIGITS)
+    tolerance = error_asked(digits, MOST_DIGITS)
     wanted = None if digits is None else int(digits)
     options = {
         "digits": wanted,
@@ -83,8 +83,8 @@ def solve(
     if spectrum is not None or radii is not None:
         check_structured(wanted, rsb, "a spectrum" if radii is None else "radii")
     numbers = {"alpha": alpha, "nu": signal(act, nu), "noise": noise, "lambda_k": lambda_k, "lambda_v": lambda_v}
-    how = ModelTexts(loss, labels, spectrum, teacher, radii)
-    posed = problem(act, task, tokens, numbers, parameters, more, model, how, backend)
+    texts = ModelTexts(model, loss, labels, spectrum, teacher, radii)
+    posed = problem(act, task, tokens, numbers, parameters, more, texts, backend)
     if rsb:
         module_of_step(posed)  # what it is not derived for is refused before any work
     if wanted is not None and wanted > DOUBLE_DIGITS:
@@ -105,7 +105,7 @@ def _beside_branches(solution: Solution, posed: Problem, wanted: bool) -> Soluti
 
     if wanted:
         return searched(solution, posed)
-    quick = (solution.asked.get("digits") or 0) <= DOUBLE_DIGITS and not posed.data
+    quick = (solution.asked.get("digits") or 0) <= DOUBLE_DIGITS and not posed.learning.data
     return other_branch(solution, posed) if quick else solution
 
 
@@ -128,8 +128,7 @@ def bayes_reference(
     alpha: float,
     nu: float,
     noise: float,
-    model: Model | None = None,
-    spectrum: TokenSpectrum | None = None,
+    learning: Learning = DEFAULT,
 ) -> tuple[float, float] | None:
     """The Bayes-optimal test risk and its error, from the cache when it is there; None where it is refused."""
     law = lengths(tokens)
@@ -139,7 +138,7 @@ def bayes_reference(
         from replicode.verbs.bayes import bayes
 
         try:
-            found = bayes(**point_of, digits=BAYES_DIGITS, model=model, spectrum=spectrum)
+            found = bayes(**point_of, digits=BAYES_DIGITS, model=learning.model, spectrum=learning.spectrum)
         except BudgetSpent:
             raise
         except Refusal as refusal:
@@ -151,10 +150,9 @@ def bayes_reference(
             "error": found.error,
         }
 
-    key = task_content(task), repr(law), float(alpha), float(nu), float(noise), BAYES_DIGITS, *model_content(model)
-    of_tokens = () if spectrum is None else (spectrum.digest,)
+    key = task_content(task), repr(law), float(alpha), float(nu), float(noise), BAYES_DIGITS, *learning.content
     try:
-        found = cached("bayes", (*key, *of_tokens), build)
+        found = cached("bayes", key, build)
     except BudgetSpent:  # not kept: another machine, or a larger budget, may have it
         return None
     return None if found["risk"] is None else (float(found["risk"]), float(found["error"]))
@@ -165,11 +163,11 @@ def bayes_beside(solution: Found, posed: Problem) -> Found:
 
     A warning says where the solution claims to beat it.
     """
-    if posed.radii is not None or slow_bayes(posed.module):
+    if posed.learning.radii is not None or slow_bayes(posed.module):
         return solution
     at = solution.asked
     here = at["alpha"], at["nu"], at["noise"]
-    reference = bayes_reference(posed.task, posed.law, *here, posed.model, posed.spectrum)
+    reference = bayes_reference(posed.task, posed.law, *here, posed.learning)
     if reference is None:
         return solution
     risk, error = reference

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from replicode.cache import work_ledger
-from replicode.inputs.arguments import INITS, check_digits, one_of, point
-from replicode.inputs.learned import LABELS, LOSS, signal
-from replicode.inputs.problem import ModelTexts, problem
+from replicode.inputs.arguments import INITS, error_asked, one_of, point
+from replicode.inputs.learned import LABELS, LOSS, ModelTexts, signal
+from replicode.inputs.problem import problem
 from replicode.inputs.spectrum import SpectrumLike, token_spectrum
 from replicode.kinds import ActivationLike, Model, Task
 from replicode.results import Report
@@ -48,8 +48,7 @@ def validate(
     Trainings with another `root_seed` draw other random numbers. With a spectrum the dimensions are multiples of its
     own, at which every eigenvalue has so many copies: the theory is the same at all of them.
     """
-    if digits is not None:
-        check_digits(digits)
+    error_asked(digits)
     at: dict[str, Any] = point(alpha, signal(act, nu), noise, lambda_k, lambda_v)
     options = {"digits": None if digits is None else int(digits), "init": one_of("init", init, INITS)}
     dim, seeds = whole_number("dim", dim, LEAST_DIM), whole_number("seeds", seeds, LEAST_SEEDS)
@@ -63,7 +62,7 @@ def validate(
     from replicode.validation.studies.cost import check_cost
 
     check_cost(law, at["alpha"], dims, seeds)
-    posed = problem(act, task, law, at, parameters, more, model, ModelTexts(loss, labels, data))
+    posed = problem(act, task, law, at, parameters, more, ModelTexts(model, loss, labels, data))
     solution = solve(act, **posed.arguments(), digits=digits, init=init, rsb=0)
     attention, signature = posed.attention(), posed.module.METADATA["signature"]
     content: list[Any] = [training_source(), signature, sorted(posed.own.items()), at, init]

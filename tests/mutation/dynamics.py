@@ -76,8 +76,8 @@ DYNAMICS = [
     Mutant(
         "no integral within the winner's own panel",
         LOCATED,
-        "found[panel, :, panel] = half[:, None, None] * _within_a_panel()",
-        "found[panel, :, panel] = 0.0 * _within_a_panel()",
+        "found[panel, :, panel] = half[:, None, None] * panel_integrals()",
+        "found[panel, :, panel] = 0.0 * panel_integrals()",
         winner,
     ),
     Mutant(

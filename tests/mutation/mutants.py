@@ -195,16 +195,16 @@ THEORY = [
     Mutant(
         "adjoint without the flow",
         "theory/calculus/tokens.py",
-        "tidy(by_sums(symbols[c])) + flow)",
-        "tidy(by_sums(symbols[c])))",
+        "by_sums(symbols[c]) + flow)",
+        "by_sums(symbols[c]))",
         softmax_kernels,
         ordinary=True,
     ),
     Mutant(
         "rates of sums without the flow",
         "theory/calculus/tokens.py",
-        "tidy(sp.diff(bodies[c], v)) + flow))",
-        "tidy(sp.diff(bodies[c], v))))",
+        "sp.diff(bodies[c], v) + flow))",
+        "sp.diff(bodies[c], v)))",
         softmax_kernels,
     ),
     Mutant(
@@ -552,8 +552,8 @@ CODEGEN = [
     Mutant(
         "shares of lengths",
         "codegen/runtime/mixture.py",
-        "means = [np.tensordot(self.shares, [getattr(a, f) for a in found], 1)",
-        "means = [np.tensordot(self.shares**2, [getattr(a, f) for a in found], 1)",
+        "weighted_record(self.last, self.shares)",
+        "weighted_record(self.last, self.shares**2)",
         mixture,
     ),
     Mutant(

@@ -134,7 +134,7 @@ def test_controls_are_zero_and_help():
     error = controls.std(axis=0, ddof=1) / np.sqrt(len(controls))
     assert controls.shape[1] == 4 and (error > 0.0).all()
     assert (np.abs(controls.mean(axis=0)) < SETS_APART * error).all()
-    plain, less = module._t_bound(sums), module._t_bound(module.controlled(sums, controls))
+    plain, less = module.t_bound(sums), module.t_bound(module.controlled(sums, controls))
     assert np.median(less / plain) < 0.8
     assert (np.abs(module.controlled(sums, controls).mean(axis=0) - sums.mean(axis=0)) < plain + less).all()
 
@@ -150,9 +150,9 @@ def test_bounds_of_controlled_values_cover():
             controls = rng.standard_normal((12, 3))
             values = (controls @ [1.0, -2.0, 0.5] + 0.3 * rng.standard_normal(12))[:, None]
             found = module.controlled(values, controls)
-            bound = module._t_bound(found)
+            bound = module.t_bound(found)
             failed += int(abs(found.mean()) > bound[0])
-            ratio.append(bound[0] / module._t_bound(values)[0])
+            ratio.append(bound[0] / module.t_bound(values)[0])
     finally:
         module.COVERAGE = before
     assert abs(failed - 400 * 2 * (1.0 - coverage)) < 4.0 * np.sqrt(400 * 0.2 * 0.8)
@@ -222,7 +222,7 @@ def brute_force(module: Any, point: FoldedPoint, found: Any, log2: int) -> Brute
         near = module.linearised(smooth, module.evaluate(smooth, order, task.problem), task.problem)
         sets = [module.ProxChannel(module.sobol(module.node_dimensions(setting), log2, s), setting) for s in range(8)]
         values = [module._passed_on(s.averages(order, search=True), order, order, near, task) for s in sets]
-    return Brute(float(np.mean(values, axis=0)[0]), float(module._t_bound(values)[0]))
+    return Brute(float(np.mean(values, axis=0)[0]), float(module.t_bound(values)[0]))
 
 
 @pytest.mark.full

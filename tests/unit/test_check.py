@@ -22,7 +22,7 @@ from replicode.theory.properties.symbolic import Claim
 from replicode.validation.properties import population, solution
 from replicode.validation.properties.subject import Subject, population_module
 from replicode.validation.properties.verdict import above, compared, near
-from replicode.verbs.check import _merged, as_text, check, failed
+from replicode.verbs.check import _merged, as_text, check
 
 KEYS = "equivariant normalised shift_invariant elementwise smooth kinks growth parity parameters nishimori properties"
 
@@ -48,7 +48,7 @@ def test_softmax_on_the_command_line():
 
 def test_what_is_not_meant_to_hold_is_not_applicable():
     found = check("exp(x)/sum(exp(x)) + 0.01*x")
-    assert not failed(found) and found["normalised"] is False and found["nishimori"] is False
+    assert found.ok and found["normalised"] is False and found["nishimori"] is False
     for name in ("normalisation", "shift invariance", "ridge limit", "Nishimori"):
         assert found["properties"][name] == "not applicable"
     for name in ("equivariance", "gradient identity", "jacobian identity", "generated code", "energy identity"):

@@ -7,7 +7,7 @@ import pytest
 import sympy as sp
 
 from replicode.theory.errors import Refusal
-from replicode.theory.gaussian.laws import FieldLaw, gaussian_from_log_weight, price, price_stein
+from replicode.theory.gaussian.laws import FieldLaw, gaussian_from_log_weight, price_stein
 from replicode.theory.language.nodes import X
 from replicode.theory.model import DEFAULT_MODEL, NOISE, Z_STAR, Y
 
@@ -192,15 +192,3 @@ def test_price_stein_says_which_gradient_it_lacks():
 def test_price_stein_says_which_gradient_it_lacks_for_a_moving_mean():
     with pytest.raises(Refusal, match="gradient in c"):
         _stein_integrand(LAWS["mean"], (A, B))
-
-
-@pytest.mark.parametrize("rate", [_symmetric(aa=T), _symmetric(ab=T, cc=T / 3), _symmetric(aa=T, bb=T**2, ac=-T)])
-def test_price(rate):
-    law, at = _moving([0, 0, 0], rate), 0.15
-    integrand = price(law, lambda i, j: sp.diff(F, i, j), T)
-    assert _average(law, integrand, at)[0] == pytest.approx(_rate(law, at), abs=1e-8)
-
-
-def test_price_refuses_a_moving_mean():
-    with pytest.raises(Refusal, match="price_stein"):
-        price(LAWS["mean"], lambda i, j: sp.diff(F, i, j), T)

@@ -192,6 +192,13 @@ def random_scores(rng: random.Random, tokens: int, scale: float = 1.5) -> list[m
     return [mpf(rng.uniform(-scale, scale)) for _ in range(tokens)]
 
 
+def exchanged(values: Sequence[mpf], i: int, j: int) -> list[mpf]:
+    """The same values with two of them exchanged."""
+    moved = list(values)
+    moved[i], moved[j] = moved[j], moved[i]
+    return moved
+
+
 def shown(scores: Sequence[mpf]) -> str:
     """A point in a message."""
     return "(" + ", ".join(mpmath.nstr(mpf(s), 6) for s in scores) + ")"

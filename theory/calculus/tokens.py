@@ -95,7 +95,6 @@ def _divides(factor: sp.Expr, coefficient: sp.Expr) -> bool:
 def staged_derivatives(
     sums: Sequence[tuple[sp.Symbol, sp.Expr]],
     value: sp.Expr,
-    tidy: Callable[[sp.Expr], sp.Expr] = sp.S,
     derivative: Callable[..., sp.Expr] | None = None,
 ) -> StagedDerivatives:
     """Gradient and Hessian blocks of value(T_1..T_p) in the token variables X and W, by the chain rule.
@@ -110,30 +109,30 @@ def staged_derivatives(
     value_definitions = stage.take()
 
     inner = {
-        (d, c): stage.define(f"K_{d + 1}{c + 1}", "sum", tidy(sp.diff(bodies[d], symbols[c])))
+        (d, c): stage.define(f"K_{d + 1}{c + 1}", "sum", sp.diff(bodies[d], symbols[c]))
         for d in range(count)
         for c in range(d)
     }
     adjoint: list[sp.Expr] = [sp.S.Zero] * count
     for c in reversed(range(count)):
         flow = sum((adjoint[d] * inner[d, c] for d in range(c + 1, count)), sp.S.Zero)
-        adjoint[c] = stage.define(f"A_{c + 1}", "scalar", tidy(by_sums(symbols[c])) + flow)
+        adjoint[c] = stage.define(f"A_{c + 1}", "scalar", by_sums(symbols[c]) + flow)
 
     def contracted(*by: sp.Symbol) -> sp.Expr:
-        return tidy(sum((adjoint[c] * sp.diff(bodies[c], *by) for c in range(count)), sp.S.Zero))
+        return sum((adjoint[c] * sp.diff(bodies[c], *by) for c in range(count)), sp.S.Zero)
 
     gradient_x, gradient_w = contracted(X), contracted(W)
     gradient_definitions = stage.take()
 
     second = {
-        (d, c, e): stage.define(f"K_{d + 1}{c + 1}{e + 1}", "sum", tidy(sp.diff(bodies[d], symbols[c], symbols[e])))
+        (d, c, e): stage.define(f"K_{d + 1}{c + 1}{e + 1}", "sum", sp.diff(bodies[d], symbols[c], symbols[e]))
         for d in range(count)
         for c in range(d)
         for e in range(d)
         if e <= c
     }
     curvature = {
-        (c, d): stage.define(f"B_{c + 1}{d + 1}", "scalar", tidy(by_sums(symbols[c], symbols[d])))
+        (c, d): stage.define(f"B_{c + 1}{d + 1}", "scalar", by_sums(symbols[c], symbols[d]))
         for c in range(count)
         for d in range(c + 1)
     }
@@ -143,7 +142,7 @@ def staged_derivatives(
         rates: list[sp.Expr] = []
         for c in range(count):
             flow = sum((inner[c, e] * rates[e] for e in range(c)), sp.S.Zero)
-            rates.append(stage.define(f"b{v.name}_{c + 1}", "token", tidy(sp.diff(bodies[c], v)) + flow))
+            rates.append(stage.define(f"b{v.name}_{c + 1}", "token", sp.diff(bodies[c], v) + flow))
         return rates
 
     def adjoint_rates(v: sp.Symbol, rates: list[sp.Expr]) -> list[sp.Expr]:
@@ -153,7 +152,7 @@ def staged_derivatives(
             total = sum((curvature[max(c, d), min(c, d)] * rates[d] for d in range(count)), sp.S.Zero)
             for d in range(c + 1, count):
                 total += found[d] * inner[d, c]
-                mixed = tidy(sp.diff(bodies[d], v, symbols[c]))
+                mixed = sp.diff(bodies[d], v, symbols[c])
                 mixed += sum((second[d, max(c, e), min(c, e)] * rates[e] for e in range(d)), sp.S.Zero)
                 total += adjoint[d] * mixed
             found[c] = stage.define(f"a{v.name}_{c + 1}", "token", total)
@@ -163,7 +162,7 @@ def staged_derivatives(
     moved = {v: adjoint_rates(v, rates[v]) for v in (X, W)}
 
     def block(u: sp.Symbol, v: sp.Symbol) -> OuterProducts:
-        pairs = [(tidy(sp.diff(bodies[c], u)), moved[v][c]) for c in range(count)]
+        pairs = [(sp.diff(bodies[c], u), moved[v][c]) for c in range(count)]
         pairs += [(contracted(u, symbols[c]), rates[v][c]) for c in range(count)]
         return OuterProducts(contracted(u, v), tuple((a, b) for a, b in pairs if a != 0 and b != 0))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,12 +10,8 @@ import sympy as sp
 
 from replicode.theory.calculus.tokens import Definition, OuterProducts
 from replicode.theory.derive.channel import AMPLITUDE, GAIN, OUTPUT, N, U
-from replicode.theory.derive.replica import (
-    Step,
-)
-from replicode.theory.derive.saddle import (
-    SaddleSystem,
-)
+from replicode.theory.derive.replica import Step
+from replicode.theory.derive.saddle import SaddleSystem
 from replicode.theory.language.nodes import L, W, X
 from replicode.theory.model import F, Y
 from replicode.theory.typeset.notation import builtin, parameter_symbols
@@ -195,39 +191,34 @@ def vanishes(expr: sp.Expr) -> bool:
     return all(abs(sp.N(builtin(expr).xreplace(point))) < _ZERO for point in points)
 
 
-def prox(tokens: ExplicitTokens) -> list[Step]:
+def prox(tokens: ExplicitTokens) -> Iterator[Step]:
     """The minimisation over the scores: stationarity, inverse map and its Jacobian."""
     v, x, loss, gradient = tokens.system.model.scores.V, tokens.x, tokens.loss, tokens.gradient
     fields = _numbered("w_chi", tokens.count)
     springs = sp.Add(*[(s - f) ** 2 for s, f in zip(x, fields)]) / (2 * v)
-    steps = [
-        Step(
-            "prox stationarity: the derivative in the score of token 1 of |x - w_chi|^2/(2 V_k) + loss, zero at the "
-            "prox; on the right by the staged chain rule over the token sums" + tokens.shown,
-            sp.Derivative(springs + loss, x[0]),
-            (x[0] - fields[0]) / v + gradient[0],
-        ),
-        Step(
-            "the inverse map, w_chi = x + V_k grad loss(x), token 1: where the score field lies when the prox is x; "
-            "G = (x - w_chi)/V_k = -grad loss" + tokens.shown,
-            x[0] + v * sp.Derivative(loss, x[0]),
-            x[0] + v * gradient[0],
-        ),
-        Step(
-            "the Jacobian of the inverse map, I + V_k Hessian, by the staged chain rule: first entry" + tokens.shown,
-            1 + v * sp.Derivative(loss, x[0], x[0]),
-            1 + sp.Add(*[v * term for term in sp.Add.make_args(tokens.hessian(0, 0))]),
-        ),
-    ]
+    yield Step(
+        "prox stationarity: the derivative in the score of token 1 of |x - w_chi|^2/(2 V_k) + loss, zero at the prox; "
+        "on the right by the staged chain rule over the token sums" + tokens.shown,
+        sp.Derivative(springs + loss, x[0]),
+        (x[0] - fields[0]) / v + gradient[0],
+    )
+    yield Step(
+        "the inverse map, w_chi = x + V_k grad loss(x), token 1: where the score field lies when the prox is x; "
+        "G = (x - w_chi)/V_k = -grad loss" + tokens.shown,
+        x[0] + v * sp.Derivative(loss, x[0]),
+        x[0] + v * gradient[0],
+    )
+    yield Step(
+        "the Jacobian of the inverse map, I + V_k Hessian, by the staged chain rule: first entry" + tokens.shown,
+        1 + v * sp.Derivative(loss, x[0], x[0]),
+        1 + sp.Add(*[v * term for term in sp.Add.make_args(tokens.hessian(0, 0))]),
+    )
     if tokens.count > 1 and not vanishes(tokens.hessian(0, 1)):
-        steps.append(
-            Step(
-                "and its entry at tokens 1, 2" + tokens.shown,
-                v * sp.Derivative(loss, x[0], x[1]),
-                sp.Add(*[v * term for term in sp.Add.make_args(tokens.hessian(0, 1))]),
-            )
+        yield Step(
+            "and its entry at tokens 1, 2" + tokens.shown,
+            v * sp.Derivative(loss, x[0], x[1]),
+            sp.Add(*[v * term for term in sp.Add.make_args(tokens.hessian(0, 1))]),
         )
-    return steps
 
 
 def envelope(tokens: ExplicitTokens) -> list[Step]:
@@ -251,32 +242,26 @@ def envelope(tokens: ExplicitTokens) -> list[Step]:
     return steps[1:] if all(map(vanishes, gradient)) else steps
 
 
-def reductions(system: SaddleSystem, tokens: ExplicitTokens) -> list[Step]:
+def reductions(system: SaddleSystem, tokens: ExplicitTokens) -> Iterator[Step]:
     """What the algebra found about this activation, at explicit tokens."""
     sigma, x, w, found = tokens.sigma, tokens.x, tokens.w, system.properties
-    steps = []
     total = None if found.row_sum is None else tokens.at(found.row_sum, 0)
     if total is not None and tokens.count > 1:
         rest = total - sp.Add(*sigma[1:])
-        steps.append(Step("constant row sum: sigma_1 is fixed by the other tokens" + tokens.shown, sigma[0], rest))
+        yield Step("constant row sum: sigma_1 is fixed by the other tokens" + tokens.shown, sigma[0], rest)
         names = _numbered("sigma", tokens.count)
-        steps.append(
-            Step(
-                "so that (w_z, y) enters the residual only through differences" + tokens.shown,
-                (Y - sp.Add(*[s * t for s, t in zip(names, w)])).subs(names[0], total - sp.Add(*names[1:])),
-                Y - total * w[0] - sp.Add(*[s * (t - w[0]) for s, t in zip(names[1:], w[1:])]),
-            )
+        yield Step(
+            "so that (w_z, y) enters the residual only through differences" + tokens.shown,
+            (Y - sp.Add(*[s * t for s, t in zip(names, w)])).subs(names[0], total - sp.Add(*names[1:])),
+            Y - total * w[0] - sp.Add(*[s * (t - w[0]) for s, t in zip(names[1:], w[1:])]),
         )
     if found.shift_invariant:
         t = sp.Symbol("t_shift", real=True)
         shifted = sigma[0].xreplace({s: s + t for s in x})
-        steps.append(Step("shift invariance: a common shift of the scores drops out" + tokens.shown, shifted, sigma[0]))
+        yield Step("shift invariance: a common shift of the scores drops out" + tokens.shown, shifted, sigma[0])
         if tokens.count > 1 and not vanishes(tokens.gradient[0]):
-            steps.append(
-                Step(
-                    "so that the gradient of the loss sums to zero over the tokens" + tokens.shown,
-                    tokens.gradient[0],
-                    -sp.Add(*tokens.gradient[1:]),
-                )
+            yield Step(
+                "so that the gradient of the loss sums to zero over the tokens" + tokens.shown,
+                tokens.gradient[0],
+                -sp.Add(*tokens.gradient[1:]),
             )
-    return steps

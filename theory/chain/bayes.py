@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import sympy as sp
 
 from replicode.theory.derive.bayes import GAP, SPREAD, W_CHI, BayesSystem
 from replicode.theory.derive.bayes_prior import FIELD, THETA_STAR, at_two_coordinates, coordinate_prior
 from replicode.theory.derive.population import A
-from replicode.theory.derive.replica import Step
+from replicode.theory.derive.replica import Step, in_parts
 from replicode.theory.derive.spectrum import coordinate_mean, mean_of_two
 from replicode.theory.gaussian.expectation import closed_form
 from replicode.theory.language.nodes import X
@@ -30,13 +32,13 @@ def bayes_equations(system: BayesSystem) -> dict[str, sp.Expr]:
 
 def bayes_chain(system: BayesSystem) -> tuple[Step, ...]:
     """Prior, laws at m = q, channel and risk."""
-    parts = {
+    parts: dict[str, Iterable[Step]] = {
         "The prior: a Gaussian channel of strength qh": _prior(system),
         "The fields where m = q": _fields(system),
         "The channel": _channel(system),
         "The test risk": _risk(system),
     }
-    return tuple(Step(s.rule, s.lhs, s.rhs, part) for part, steps in parts.items() for s in steps if s.lhs != s.rhs)
+    return in_parts(parts)
 
 
 def _gaussian(integrand: sp.Expr, variable: sp.Symbol, mean: sp.Expr, variance: sp.Expr) -> sp.Expr:
@@ -98,47 +100,35 @@ def _fields(system: BayesSystem) -> list[Step]:
     ]
 
 
-def _channel(system: BayesSystem) -> list[Step]:
+def _channel(system: BayesSystem) -> Iterator[Step]:
     density = sp.exp(-(GAP**2) / (2 * SPREAD)) / sp.sqrt(2 * sp.pi * SPREAD)
-    steps = [
-        Step("the label's density in the gap d = y - w_z", sp.exp(system.label.log_density), density),
-        Step(
-            "with the location revealed, qh_v/alpha is the average of the squared slope over the gap alone",
-            _gaussian(system.label.slope**2, GAP, sp.S.Zero, SPREAD),
-            1 / SPREAD,
-        ),
-    ]
+    yield Step("the label's density in the gap d = y - w_z", sp.exp(system.label.log_density), density)
+    yield Step(
+        "with the location revealed, qh_v/alpha is the average of the squared slope over the gap alone",
+        _gaussian(system.label.slope**2, GAP, sp.S.Zero, SPREAD),
+        1 / SPREAD,
+    )
     if system.prior is not None:
         weight = sp.exp(system.task.own)
         total = closed_form(weight, ((X, sp.S.Zero, sp.S.One),))
-        steps.append(
-            Step(
-                "the hidden token's weight averaged over chi* given w_chi, with E[g] = 1",
-                _gaussian(weight / total, X, W_CHI, system.score_variance),
-                sp.exp(system.prior),
-            )
+        yield Step(
+            "the hidden token's weight averaged over chi* given w_chi, with E[g] = 1",
+            _gaussian(weight / total, X, W_CHI, system.score_variance),
+            sp.exp(system.prior),
         )
-    return steps
 
 
-def _risk(system: BayesSystem) -> list[Step]:
-    values = system.model.values
+def _risk(system: BayesSystem) -> Iterator[Step]:
+    values, revealed = system.model.values, system.revealed.V_v
     q_v = values.q
-    revealed = system.revealed.V_v
-    steps = [
-        Step(
-            "E (y - sum_l P_l w_z,l)^2 with E[sum P^2] = E[P_eps] = A (Nishimori) and E[y w_z] = E[w_z^2] = q_v",
-            (1 + NOISE**2) - 2 * q_v * A + q_v * A,
-            system.risk,
-        ),
-    ]
-    if revealed is None:
-        return steps
-    return [
-        *steps,
-        Step(
+    yield Step(
+        "E (y - sum_l P_l w_z,l)^2 with E[sum P^2] = E[P_eps] = A (Nishimori) and E[y w_z] = E[w_z^2] = q_v",
+        (1 + NOISE**2) - 2 * q_v * A + q_v * A,
+        system.risk,
+    )
+    if revealed is not None:
+        yield Step(
             "the values with every location revealed: V_v is a fixed point of V = 1 - q(alpha/(V + noise^2))",
             1 - system.update[q_v].subs(values.qh, ALPHA / (values.V + NOISE**2)).subs(values.V, revealed),
             revealed,
-        ),
-    ]
+        )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, cast
 
@@ -16,7 +15,6 @@ from replicode.theory.derive.dynamics import (
     RESIDUAL,
     SLOPE,
     DynamicsSystem,
-    GivenScores,
     covariance_of,
     label_weights,
     mean_of,
@@ -24,7 +22,7 @@ from replicode.theory.derive.dynamics import (
 )
 from replicode.theory.derive.gains import COVARIANCE, GAINS, LOADS_A, LOADS_B, MEAN_A, MEAN_B, NORMALS
 from replicode.theory.derive.population import SIGMA_EPS, SIGMA_IDLE, A, B, population_risk
-from replicode.theory.derive.replica import Step
+from replicode.theory.derive.replica import Step, in_parts
 from replicode.theory.model import F
 from replicode.theory.typeset.notation import builtin
 
@@ -34,7 +32,7 @@ _LARGEST = 400
 
 def dynamics_chain(system: DynamicsSystem) -> tuple[Step, ...]:
     """The step, the overlaps, the averages given the scores, and the flow as a descent of the risk."""
-    parts = {
+    parts: dict[str, Iterable[Step]] = {
         "A step of descent": [*(_gain(system) if system.polynomial else ()), *_slopes(system)],
         "The overlaps": _overlaps(system),
         "The fields given the scores": _given(system),
@@ -46,8 +44,7 @@ def dynamics_chain(system: DynamicsSystem) -> tuple[Step, ...]:
         }
     else:
         parts |= {"Averages given the scores: moments of the gain": _gained(system)}
-    steps = (replace(s, part=p, lhs=builtin(s.lhs), rhs=builtin(s.rhs)) for p, found in parts.items() for s in found)
-    return tuple(s for s in steps if s.lhs != s.rhs)
+    return in_parts(parts, builtin)
 
 
 def _gain(system: DynamicsSystem) -> list[Step]:
@@ -73,15 +70,13 @@ def _slopes(system: DynamicsSystem) -> list[Step]:
     ]
 
 
-def _overlaps(system: DynamicsSystem) -> list[Step]:
+def _overlaps(system: DynamicsSystem) -> Iterator[Step]:
     moved = (DIR_A + STEP_A) * (DIR_B + STEP_B)
-    found = [
-        Step(
-            "a coordinate's part in an overlap after a step: along b, along a, and the product of both steps",
-            moved - DIR_A * DIR_B,
-            STEP_A * DIR_B + DIR_A * STEP_B + STEP_A * STEP_B,
-        )
-    ]
+    yield Step(
+        "a coordinate's part in an overlap after a step: along b, along a, and the product of both steps",
+        moved - DIR_A * DIR_B,
+        STEP_A * DIR_B + DIR_A * STEP_B + STEP_A * STEP_B,
+    )
     for symbol, (one, two) in overlap_pairs(system.model).items():
         if symbol == one.block.q:
             continue
@@ -89,28 +84,18 @@ def _overlaps(system: DynamicsSystem) -> list[Step]:
         scale = sp.sqrt(sp.Mul(*norms))
         slopes = {s: sp.diff(symbol / scale, s) for s in (symbol, *norms)}
         change = sp.Add(*[slope * system.rates[s] for s, slope in slopes.items()])
-        found.append(
-            Step(f"with norms kept, {symbol} moves as its cosine does", scale * change, system.spherical[symbol])
-        )
-    return found
+        yield Step(f"with norms kept, {symbol} moves as its cosine does", scale * change, system.spherical[symbol])
 
 
-def _given(system: DynamicsSystem) -> list[Step]:
+def _given(system: DynamicsSystem) -> Iterator[Step]:
     """What the normals behind the scores carry, and the rest, add up to the law of the fields."""
-    found = []
     for name, given in (("the hidden token", system.hidden), ("an idle token", system.idle)):
-        found += [*_covariances(name, given)]
-    return found
-
-
-def _covariances(name: str, given: GivenScores) -> list[Step]:
-    law, steps = given.law, []
-    for i, one in enumerate(law.fields):
-        for j, two in enumerate(law.fields[: i + 1]):
-            carried = sp.Add(*[row[i] * row[j] for row in given.loadings])
-            rule = f"the covariance of {one} and {two} of {name}, carried by the scores and the rest"
-            steps.append(Step(rule, carried + given.covariance[i, j], law.covariance[i, j]))
-    return steps
+        law = given.law
+        for i, one in enumerate(law.fields):
+            for j, two in enumerate(law.fields[: i + 1]):
+                carried = sp.Add(*[row[i] * row[j] for row in given.loadings])
+                rule = f"the covariance of {one} and {two} of {name}, carried by the scores and the rest"
+                yield Step(rule, carried + given.covariance[i, j], law.covariance[i, j])
 
 
 def _isserlis(system: DynamicsSystem) -> list[Step]:
@@ -142,17 +127,12 @@ def _gained(system: DynamicsSystem) -> list[Step]:
         mean + sp.Add(*[c * u for c, u in zip((*loads, own), (*NORMALS, third), strict=True)])
         for mean, loads, own in ((MEAN_A, LOADS_A, own_a), (MEAN_B, LOADS_B, own_b))
     )
-    weights = {-sp.sqrt(3): sp.Rational(1, 6), sp.S.Zero: sp.Rational(2, 3), sp.sqrt(3): sp.Rational(1, 6)}
-    total = [
-        sp.Mul(*[weights[n] for n in nodes]) * (gain * a * b).xreplace(dict(zip((one, two, third), nodes, strict=True)))
-        for nodes in product(weights, repeat=3)
-    ]
     covariance = sp.Add(*[x * y for x, y in zip((*LOADS_A, own_a), (*LOADS_B, own_b), strict=True)])
     moments = {m: n * c for m, n, c in zip(GAINS, norms, sizes, strict=True)}
     return [
         Step(
             "the average of G f_l h_l, G a sum of Hermite polynomials of both normals, against nodes 0, +-sqrt(3)",
-            sp.Add(*total),
+            _over_nodes(gain * a * b, (one, two, third)),
             system.pull.xreplace({**moments, COVARIANCE: covariance}),
         )
     ]
@@ -172,14 +152,23 @@ def _loaded(variables: Sequence[sp.Symbol]) -> Mapping[sp.Symbol, sp.Expr]:
 
 
 def _by_nodes(variables: Sequence[sp.Symbol], powers: Sequence[int]) -> sp.Expr:
+    """The average of a product of powers of variables that are means plus triangular combinations of normals."""
+    normals = sp.symbols(f"u_:{len(variables)}", real=True)
+    values = [
+        mean_of(v) + sp.Add(*[_loading(i, n) * normals[n] for n in range(i + 1)]) for i, v in enumerate(variables)
+    ]
+    return _over_nodes(sp.Mul(*[x**p for x, p in zip(values, powers, strict=True)]), normals)
+
+
+def _over_nodes(expr: sp.Expr, normals: Sequence[sp.Symbol]) -> sp.Expr:
+    """The average of a polynomial over normals, by three nodes for each of them."""
     weights = {-sp.sqrt(3): sp.Rational(1, 6), sp.S.Zero: sp.Rational(2, 3), sp.sqrt(3): sp.Rational(1, 6)}
-    total = []
-    for nodes in product(weights, repeat=len(variables)):
-        values = [
-            mean_of(v) + sp.Add(*[_loading(i, n) * nodes[n] for n in range(i + 1)]) for i, v in enumerate(variables)
+    return sp.Add(
+        *[
+            sp.Mul(*[weights[n] for n in nodes]) * expr.xreplace(dict(zip(normals, nodes, strict=True)))
+            for nodes in product(weights, repeat=len(normals))
         ]
-        total.append(sp.Mul(*[weights[n] for n in nodes], *[x**p for x, p in zip(values, powers, strict=True)]))
-    return sp.Add(*total)
+    )
 
 
 def _flow(system: DynamicsSystem) -> list[Step]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import sympy as sp
 
 from replicode.theory.chain.replicas import _with_replica_remainder, _with_thermal_remainder, leibniz
 from replicode.theory.derive.hierarchy import HierarchicalMatrix
-from replicode.theory.derive.replica import BETA, CHANNEL_V, CHANNEL_VARIANCE, N_REPLICAS, Step, per_replica
+from replicode.theory.derive.replica import BETA, CHANNEL_V, CHANNEL_VARIANCE, N_REPLICAS, Step, in_parts, per_replica
 from replicode.theory.derive.rsb import (
     BLOCK_SIZE,
     CHANNEL_NOISE,
@@ -43,7 +45,7 @@ def step_chain(system: StepSystem) -> tuple[Step, ...]:
         "Replica symmetry as a limit": _limits(system),
         "Stability against a further step": _stability(system),
     }
-    return tuple(Step(s.rule, s.lhs, s.rhs, part) for part, steps in parts.items() for s in steps if s.lhs != s.rhs)
+    return in_parts(parts)
 
 
 def _matrix(letters: str) -> HierarchicalMatrix:
@@ -174,30 +176,24 @@ def _noise() -> list[Step]:
     ]
 
 
-def _saddle(system: StepSystem) -> list[Step]:
+def _saddle(system: StepSystem) -> Iterator[Step]:
     """Stationarity in the conjugates, then in the order parameters."""
-    steps = []
     for block in system.blocks:
         for conjugate in block.conjugates:
             unknown, known = _parted(system.gradient[conjugate], block.order)
-            steps.append(
-                Step(
-                    f"stationarity in {conjugate.name}: what multiplies order parameters balances the rest",
-                    unknown.subs(system.prior_update, simultaneous=True),
-                    -known,
-                )
+            yield Step(
+                f"stationarity in {conjugate.name}: what multiplies order parameters balances the rest",
+                unknown.subs(system.prior_update, simultaneous=True),
+                -known,
             )
         for theta in block.order:
             balance = system.gradient[theta].subs(step_rate(theta), system.rates[theta])
             unknown, known = _parted(balance, block.conjugates)
-            steps.append(
-                Step(
-                    f"stationarity in {theta.name}, the rates of E[F] by Price's rates in m and q0 and by E<|G|^2>",
-                    unknown.subs(system.conjugate_update, simultaneous=True),
-                    -known,
-                )
+            yield Step(
+                f"stationarity in {theta.name}, the rates of E[F] by Price's rates in m and q0 and by E<|G|^2>",
+                unknown.subs(system.conjugate_update, simultaneous=True),
+                -known,
             )
-    return steps
 
 
 def _parted(balance: sp.Expr, symbols: tuple[sp.Symbol, ...]) -> tuple[sp.Expr, sp.Expr]:
@@ -236,66 +232,52 @@ def _states(system: StepSystem) -> list[Step]:
     ]
 
 
-def _limits(system: StepSystem) -> list[Step]:
+def _limits(system: StepSystem) -> Iterator[Step]:
     """Replica symmetry at q1 = q0, and as y -> 0 with q = q1."""
     u, ratio = sp.Symbol("u", positive=True), sp.Symbol("u_w", positive=True)
-    steps = []
     for block in system.blocks:
         b = block.block
         symmetric = system.reduced_priors[b.name]
-        steps.append(
-            Step(
-                f"the conjugates eliminated ({b.name})",
-                system.priors[b.name].value.subs(conjugates_from_order(block, system.prior_update), simultaneous=True),
-                symmetric,
-            )
+        yield Step(
+            f"the conjugates eliminated ({b.name})",
+            system.priors[b.name].value.subs(conjugates_from_order(block, system.prior_update), simultaneous=True),
+            symmetric,
         )
         rs = system.system.priors[b.name].value
         solved = {b.Vh: 1 / b.V - b.strength, b.mh: b.m / b.V, b.qh: (b.q - b.m**2) / b.V**2}
-        steps.append(
-            Step(
-                f"at q1 = q0 = q it is that of the replica-symmetric theory ({b.name})",
-                symmetric.subs({block.q1: b.q, block.q0: b.q}, simultaneous=True),
-                rs.subs(solved, simultaneous=True),
-            )
+        yield Step(
+            f"at q1 = q0 = q it is that of the replica-symmetric theory ({b.name})",
+            symmetric.subs({block.q1: b.q, block.q0: b.q}, simultaneous=True),
+            rs.subs(solved, simultaneous=True),
         )
-    return [
-        *steps,
-        Step(
-            "as y -> 0 the logarithm of 1 + u, u = y (q1 - q0)/V, is u, and what is left carries a factor u^2: q1 "
-            "alone remains, and F is the average of M",
-            sp.log(1 + ratio),
-            ratio - ratio**2 * sp.Integral(u / (1 + ratio * u), (u, 0, 1)),
-        ),
-    ]
+    yield Step(
+        "as y -> 0 the logarithm of 1 + u, u = y (q1 - q0)/V, is u, and what is left carries a factor u^2: q1 alone "
+        "remains, and F is the average of M",
+        sp.log(1 + ratio),
+        ratio - ratio**2 * sp.Integral(u / (1 + ratio * u), (u, 0, 1)),
+    )
 
 
-def _stability(system: StepSystem) -> list[Step]:
+def _stability(system: StepSystem) -> Iterator[Step]:
     """Second variations in directions that split a state, or group states, for prior and Gaussian channel."""
     t = sp.Symbol("t", positive=True)
-    matrix, steps = _matrix("abc"), []
-    channel = system.gaussian.precision
+    matrix, channel = _matrix("abc"), system.gaussian.precision
     told = dict(zip(STATES, ("one block of four replicas", "four blocks of two replicas"), strict=True))
     for place, kind in enumerate(STATES):
         sizes, direction = fluctuation(kind)
         at = {BLOCK_SIZE: sp.Integer(sizes[1]), N_REPLICAS: sp.Integer(sizes[2])}
         moved = matrix.inverse().explicit(sizes).subs(at) * direction
         eigenvalue = matrix.eigenvalues()[place].subs(at)
-        steps.append(
-            Step(
-                f"{kind} states, {told[kind]}: the second variation of -log det/2 of the prior's precision sees one "
-                "eigenvalue of the overlaps, V/beta within and V/beta + x (q1 - q0) between",
-                (moved * moved).trace() / (direction**2).trace(),
-                eigenvalue**-2,
-            )
+        yield Step(
+            f"{kind} states, {told[kind]}: the second variation of -log det/2 of the prior's precision sees one "
+            "eigenvalue of the overlaps, V/beta within and V/beta + x (q1 - q0) between",
+            (moved * moved).trace() / (direction**2).trace(),
+            eigenvalue**-2,
         )
         response = (channel.inverse().explicit(sizes).subs(at) * direction * t).applyfunc(sp.simplify)
-        steps.append(
-            Step(
-                f"{kind} states, the Gaussian channel: its second variation has the square of one eigenvalue of the "
-                "response, that of G within and of <G> between",
-                (response * response).trace() / (direction**2).trace(),
-                t**2 * channel.eigenvalues()[place].subs(at) ** -2,
-            )
+        yield Step(
+            f"{kind} states, the Gaussian channel: its second variation has the square of one eigenvalue of the "
+            "response, that of G within and of <G> between",
+            (response * response).trace() / (direction**2).trace(),
+            t**2 * channel.eigenvalues()[place].subs(at) ** -2,
         )
-    return steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,9 +15,8 @@ from replicode.theory.model import ALPHA, Block, Model, TokenFields
 from replicode.theory.typeset.notation import average
 
 
-def conjugates(system: SaddleSystem) -> list[Step]:
+def conjugates(system: SaddleSystem) -> Iterator[Step]:
     """m, q, V from stationarity in mh, qh, Vh, and the prior with the conjugates eliminated."""
-    steps = []
     for b in system.model.blocks:
         value = system.priors[b.name].value
         linear = b.m * b.mh - b.q * b.Vh / 2 + b.V * b.qh / 2
@@ -24,16 +24,13 @@ def conjugates(system: SaddleSystem) -> list[Step]:
         for unknown in (b.V, b.m, b.q):
             conjugate = b.conjugate_of[unknown]
             weight = sp.diff(linear, conjugate, unknown)
-            steps.append(
-                Step(
-                    f"stationarity in {conjugate.name}: {unknown.name} is",
-                    sp.Derivative(response, conjugate) / weight,
-                    system.prior_update[unknown],
-                )
+            yield Step(
+                f"stationarity in {conjugate.name}: {unknown.name} is",
+                sp.Derivative(response, conjugate) / weight,
+                system.prior_update[unknown],
             )
         if not system.model.structured:
-            steps.append(_prior_in_overlaps(system, b))
-    return steps
+            yield _prior_in_overlaps(system, b)
 
 
 def _prior_in_overlaps(system: SaddleSystem, block: Block) -> Step:
@@ -107,58 +104,45 @@ class ExponentialTest:
         return slopes | {fields.g[b]: -self.exponent(w) for b, w in fields.w.items()}
 
 
-def channel(system: SaddleSystem) -> list[Step]:
+def channel(system: SaddleSystem) -> Iterator[Step]:
     """d E[M] / d theta as averages of G: Price and Stein, tested on exp(t.w), and the explicit rate in V."""
     test = ExponentialTest(system.joint_laws, system.model)
-    steps = []
     for theta in system.model.overlaps:
         rate = sp.Derivative(test.average, theta)
-        steps.append(
-            Step(
-                f"Price's theorem, derivative form: d/d{theta.name} of the average of exp(t.w) at the hidden and one "
-                "idle token",
-                rate,
-                test.price(system.derivative_form[theta]) * test.average,
-            )
+        yield Step(
+            f"Price's theorem, derivative form: d/d{theta.name} of the average of exp(t.w) at the hidden and one "
+            "idle token",
+            rate,
+            test.price(system.derivative_form[theta]) * test.average,
         )
-        steps.append(
-            Step(
-                f"Stein form of the same, free of derivatives of G: d/d{theta.name}",
-                rate,
-                test.stein(system.channel[theta]) * test.average,
-            )
+        yield Step(
+            f"Stein form of the same, free of derivatives of G: d/d{theta.name}",
+            rate,
+            test.stein(system.channel[theta]) * test.average,
         )
     prox, field = sp.symbols("prox field_w", real=True)
     for b in system.model.blocks:
         v, g = b.V, system.model.hidden.g[b.name]
-        steps.append(
-            Step(
-                f"M depends on {v} by itself: d/d{v} of (prox - w)^2/(2 {v}) at fixed prox is -G^2/2",
-                sp.Derivative((prox - field) ** 2 / (2 * v), v),
-                system.channel[v].hidden.subs(g, (prox - field) / v),
-            )
+        yield Step(
+            f"M depends on {v} by itself: d/d{v} of (prox - w)^2/(2 {v}) at fixed prox is -G^2/2",
+            sp.Derivative((prox - field) ** 2 / (2 * v), v),
+            system.channel[v].hidden.subs(g, (prox - field) / v),
         )
-    return steps
 
 
-def equations(system: SaddleSystem) -> list[Step]:
+def equations(system: SaddleSystem) -> Iterator[Step]:
     """The conjugates in terms of named averages, and the energy at the saddle."""
     equations = system.equations()
-    steps = []
     for theta in system.model.order_parameters:
         unknown = system.model.conjugate_of(theta)
-        raw = _averaged_raw(system, theta)
         factor = system.rate_factor(theta)
-        final = equations[unknown.name].replace(E, averaged)
-        steps.append(
-            Step(
-                f"stationarity in {theta.name}: {unknown.name} = ({factor}) dE[M]/d{theta.name}, in averages over "
-                "sequences",
-                sp.Mul(factor, raw, evaluate=False),
-                final,
-            )
+        yield Step(
+            f"stationarity in {theta.name}: {unknown.name} = ({factor}) dE[M]/d{theta.name}, in averages over "
+            "sequences",
+            sp.Mul(factor, _averaged_raw(system, theta), evaluate=False),
+            equations[unknown.name].replace(E, averaged),
         )
-    return [*steps, _energy(system)]
+    yield _energy(system)
 
 
 def _averaged_raw(system: SaddleSystem, theta: sp.Symbol) -> sp.Expr:

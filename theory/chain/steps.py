@@ -8,7 +8,7 @@ Stein's theorems on exp(t.w), whose averages are closed.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
 
 import sympy as sp
 
@@ -37,7 +37,7 @@ from replicode.theory.derive.population import (
     at_length,
     probabilities,
 )
-from replicode.theory.derive.replica import Step
+from replicode.theory.derive.replica import Step, in_parts
 from replicode.theory.derive.saddle import SaddleSystem, joint_laws
 from replicode.theory.derive.spectrum import at_two_coordinates
 from replicode.theory.lengths import Lengths
@@ -50,7 +50,7 @@ def chain(system: SaddleSystem) -> tuple[Step, ...]:
     tokens = explicit_tokens(system)
     scored = system.model.has_scores
     explicit = scored and not system.values.steps
-    parts = {
+    parts: dict[str, Iterable[Step]] = {
         "Replicas": replicas(),
         "Replica-symmetric matrices": matrices(),
         "The prior": prior(system),
@@ -66,13 +66,7 @@ def chain(system: SaddleSystem) -> tuple[Step, ...]:
         "The saddle-point equations": equations(system),
         "Their Jacobian": jacobian(system),
     }
-    model = system.model
-    steps = (
-        replace(s, part=p, **{side: builtin(at_two_coordinates(getattr(s, side), model)) for side in ("lhs", "rhs")})
-        for p, found in parts.items()
-        for s in found
-    )
-    return tuple(s for s in steps if s.lhs != s.rhs)
+    return in_parts(parts, lambda side: builtin(at_two_coordinates(side, system.model)))
 
 
 def population_chain(system: PopulationSystem) -> tuple[Step, ...]:
@@ -82,7 +76,7 @@ def population_chain(system: PopulationSystem) -> tuple[Step, ...]:
     hidden, idle = risk.hidden.subs(flat), risk.idle.subs(flat)
     m, q = model.values.m, model.values.q
     best = best_value(risk.on_manifold, model)
-    part, gaussian = "The population risk", system.task.gaussian
+    gaussian = system.task.gaussian
     steps = [
         *(weight(system.task, joint_laws(system.task, location(system.task), model)[0], model) if gaussian else ()),
         Step(
@@ -102,7 +96,7 @@ def population_chain(system: PopulationSystem) -> tuple[Step, ...]:
             best.risk,
         ),
     ]
-    return tuple(replace(s, part=part) for s in steps if s.lhs != s.rhs)
+    return in_parts({"The population risk": steps})
 
 
 def _over_lengths(risk: sp.Expr, law: Lengths) -> tuple[Step, ...]:

@@ -20,7 +20,7 @@ from itertools import combinations_with_replacement
 
 import sympy as sp
 
-from replicode.theory.derive.saddle import ChannelAverage, SaddleSystem, envelope_of, explicit_rate, rate_symbol
+from replicode.theory.derive.saddle import ChannelAverage, SaddleSystem, envelope_of, explicit_rate, rates_of
 from replicode.theory.errors import Refusal
 from replicode.theory.gaussian.laws import FieldLaw
 from replicode.theory.model import Block, Model, TokenFields, Y
@@ -104,7 +104,7 @@ def _placed(expr: sp.Expr, model: Model) -> sp.Expr:
 def _placeholders(model: Model) -> dict[sp.Expr, sp.Symbol]:
     envelope, order = envelope_of(model), model.order_parameters
     second = {sp.diff(envelope, *pair): second_rate_symbol(*pair) for pair in combinations_with_replacement(order, 2)}
-    return second | {sp.diff(envelope, a): rate_symbol(a) for a in order}
+    return second | rates_of(model)
 
 
 def _displacement(theta: sp.Symbol, laws: tuple[FieldLaw, FieldLaw], model: Model) -> Displacement:

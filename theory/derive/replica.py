@@ -8,6 +8,7 @@ the intermediate expressions, from which chain.py writes the derivation down.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -30,6 +31,17 @@ class Step:
     lhs: sp.Expr
     rhs: sp.Expr
     part: str = ""
+
+
+def in_parts(
+    parts: Mapping[str, Iterable[Step]], shown: Callable[[sp.Expr], sp.Expr] = lambda side: side, same: bool = False
+) -> tuple[Step, ...]:
+    """The steps in order, each under its heading and with its sides as they are shown.
+
+    Those whose sides are the same to the letter are left out, unless they are asked for.
+    """
+    steps = (Step(s.rule, shown(s.lhs), shown(s.rhs), part) for part, found in parts.items() for s in found)
+    return tuple(s for s in steps if same or s.lhs != s.rhs)
 
 
 @dataclass(frozen=True)

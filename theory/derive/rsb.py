@@ -330,11 +330,6 @@ class StepSystem:
         value = _sorted_terms(self.priors[first.block.name].value.subs(eliminated, simultaneous=True), first)
         return {b.block.name: value.xreplace(first.renaming(b)) for b in self.blocks}
 
-    @property
-    def reduced(self) -> sp.Expr:
-        """The free energy with the conjugates eliminated."""
-        return sp.Add(*self.reduced_priors.values()) + ALPHA * step_envelope_of(self.model)
-
     def equations(self) -> dict[str, sp.Expr]:
         """The saddle-point equations, unknown by unknown, the equation of y, and what is reported."""
         found = {s.name: e for s, e in self.prior_update.items()}

@@ -194,6 +194,11 @@ def rate_symbol(theta: sp.Symbol) -> sp.Symbol:
     return sp.Symbol(f"dEM_{theta.name}", real=True)
 
 
+def rates_of(model: Model) -> dict[sp.Expr, sp.Symbol]:
+    """The derivatives of E[M] in the order parameters, by their placeholders."""
+    return {sp.diff(envelope_of(model), t): rate_symbol(t) for t in model.order_parameters}
+
+
 @budget("deriving the saddle-point system")
 def derive(
     act: str | Activation,
@@ -233,7 +238,9 @@ def derive(
         values=values,
         loss=loss_derivatives(act.token_form().multiplied(model.radius), values),
         free_energy=free_energy,
-        gradient={s: _gradient(free_energy, s, model) for s in (*model.order_parameters, *model.conjugates)},
+        gradient={
+            s: sp.diff(free_energy, s).xreplace(rates_of(model)) for s in (*model.order_parameters, *model.conjugates)
+        },
         channel={t: _channel_average(t, joint, model) for t in model.order_parameters},
         derivative_form={t: _derivative_form(t, joint, model) for t in model.overlaps},
         prior_update=_prior_update(free_energy, model),
@@ -269,11 +276,6 @@ def loss_derivatives(form: TokenForm, values: ValueElimination) -> StagedDerivat
     """The z-eliminated loss as a function of the token sums S_a, U = sum f w, N = sum f^2, with its derivatives."""
     rate = values.rate.xreplace({SIGMA: form.f})
     return staged_derivatives([*form.sums, (U, rate * W), (N, rate**2)], values.envelope, derivative=values.derivative)
-
-
-def _gradient(free_energy: sp.Expr, unknown: sp.Symbol, model: Model) -> sp.Expr:
-    placeholders = {sp.Derivative(envelope_of(model), t): rate_symbol(t) for t in model.order_parameters}
-    return sp.diff(free_energy, unknown).xreplace(placeholders)
 
 
 def _prior_update(free_energy: sp.Expr, model: Model) -> dict[sp.Symbol, sp.Expr]:

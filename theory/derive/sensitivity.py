@@ -13,7 +13,7 @@ from functools import cache
 import sympy as sp
 
 from replicode.theory.derive.population import A, B, PopulationRisk
-from replicode.theory.derive.saddle import SaddleSystem, envelope_of, rate_symbol
+from replicode.theory.derive.saddle import SaddleSystem, envelope_of, rates_of
 from replicode.theory.model import ALPHA, NOISE, Model
 
 ENVELOPE = sp.Symbol("envelope", real=True)
@@ -29,9 +29,8 @@ def _explicit_slopes(free_energy: sp.Expr, model: Model) -> sp.ImmutableMatrix:
     unknowns = (*model.order_parameters, *model.conjugates)
     functions = [free_energy, *(sp.diff(free_energy, u) for u in unknowns)]
     parameters = (ALPHA, model.scores.strength, model.values.strength)
-    envelope = envelope_of(model)
-    known = {sp.diff(envelope, t): rate_symbol(t) for t in model.order_parameters}
-    rows = [[sp.diff(g, p).xreplace(known).xreplace({envelope: ENVELOPE}) for g in functions] for p in parameters]
+    known, envelope = rates_of(model), {envelope_of(model): ENVELOPE}
+    rows = [[sp.diff(g, p).xreplace(known).xreplace(envelope) for g in functions] for p in parameters]
     return sp.ImmutableMatrix(rows)
 
 

@@ -14,7 +14,7 @@ from functools import cache
 
 import sympy as sp
 
-from replicode.theory.derive.replica import BETA, CHANNEL_V, ReplicaMatrix, Step
+from replicode.theory.derive.replica import BETA, CHANNEL_V, ReplicaMatrix, Step, in_parts
 from replicode.theory.derive.saddle import Reduction, SaddleSystem
 from replicode.theory.derive.spectrum import at_two_coordinates, squared_mean, squared_susceptibility
 from replicode.theory.model import ALPHA, Block, Model
@@ -40,6 +40,12 @@ class StabilitySystem:
     def reductions(self) -> tuple[Reduction, ...]:
         """Those of the saddle-point system."""
         return self.system.reductions
+
+    def equations(self) -> dict[str, sp.Expr]:
+        """T entry by entry, and its spectral radius."""
+        blocks = self.system.model.blocks
+        entries = [f"T_{a.name}{b.name}" for a in blocks for b in blocks]
+        return dict(zip(entries, self.matrix, strict=True)) | {"replicon": self.replicon}
 
 
 def responses_of(model: Model) -> sp.ImmutableMatrix:
@@ -83,29 +89,24 @@ def derive_stability(system: SaddleSystem) -> StabilitySystem:
     matrix = stability_matrix(system.model)
     if not system.model.has_scores:
         told = {"R_vv": "E sum_ll' E^2"}
-        return StabilitySystem(system, matrix, matrix[0, 0], told, tuple(_steps(system, matrix)))
+        return StabilitySystem(system, matrix, matrix[0, 0], told, _steps(system, matrix))
     root = sp.sqrt((matrix[0, 0] - matrix[1, 1]) ** 2 + 4 * matrix[0, 1] * matrix[1, 0])
     responses = {
         "R_kk": "E sum_ll' [H (I + V_k H)^-1]^2",
         "R_kv": "E sum_ll' [(I + V_k H)^-1 C]^2",
         "R_vv": "E sum_ll' [E - V_k C^T (I + V_k H)^-1 C]^2",
     }
-    return StabilitySystem(
-        system, matrix, (matrix[0, 0] + matrix[1, 1] + root) / 2, responses, tuple(_steps(system, matrix))
-    )
+    replicon = (matrix[0, 0] + matrix[1, 1] + root) / 2
+    return StabilitySystem(system, matrix, replicon, responses, _steps(system, matrix))
 
 
-def _steps(system: SaddleSystem, matrix: sp.ImmutableMatrix) -> list[Step]:
+def _steps(system: SaddleSystem, matrix: sp.ImmutableMatrix) -> tuple[Step, ...]:
     parts = {
         "Fluctuations outside the replica-symmetric saddle": _fluctuations(system),
         "The response of the prox": _responses(system.model) if system.model.has_scores else [],
         "The de Almeida-Thouless matrix": _verdict(system, matrix),
     }
-    return [
-        Step(s.rule, at_two_coordinates(s.lhs, system.model), at_two_coordinates(s.rhs, system.model), part)
-        for part, steps in parts.items()
-        for s in steps
-    ]
+    return in_parts(parts, lambda side: at_two_coordinates(side, system.model), same=True)
 
 
 def _fluctuations(system: SaddleSystem) -> list[Step]:

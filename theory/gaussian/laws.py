@@ -6,7 +6,7 @@ averages of derivatives of the function, Stein trades one of those for a factor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -120,12 +120,3 @@ def gaussian_from_log_weight(log_weight: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
     quadratic, linear = poly.coeff_monomial(X**2), poly.coeff_monomial(X)
     variance = 1 / (1 - 2 * quadratic)
     return sp.simplify(linear * variance), sp.simplify(variance)
-
-
-def price(law: FieldLaw, second: Callable[[sp.Symbol, sp.Symbol], sp.Expr], theta: sp.Symbol) -> sp.Expr:
-    """(1/2) sum_ij C_ij' d_i d_j F, the integrand of d/dtheta E[F] when the mean does not depend on theta."""
-    if any(rate != 0 for rate in law.mean.diff(theta)):
-        raise Refusal(f"the mean of {law.fields} depends on {theta}; use price_stein")
-    rate = law.covariance.diff(theta)
-    pairs = [(i, j) for i in range(len(law.fields)) for j in range(len(law.fields)) if rate[i, j] != 0]
-    return sp.Add(*[rate[i, j] / 2 * second(law.fields[i], law.fields[j]) for i, j in pairs])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import sympy as sp
 
@@ -287,28 +288,14 @@ def read_power(reader: Reader, expr: sp.Expr) -> Terms | None:
     return reader.read(sp.exp(expr.exp * sp.log(expr.base)))
 
 
-def read_erf(reader: Reader, expr: sp.Expr) -> Terms | None:
-    """erf of a linear argument, a blurred sign."""
-    line = reader.line(expr.args[0])
-    return None if line is None else blurred_sign_terms(sp.sqrt(2) * line[0], sp.sqrt(2) * line[1])
+def _of_line(read: Callable[[sp.Expr, sp.Expr], Terms]) -> Reading:
+    """The reading of a function of a linear argument, by its slope and offset."""
 
+    def reading(reader: Reader, expr: sp.Expr) -> Terms | None:
+        line = reader.line(expr.args[0])
+        return None if line is None else read(*line)
 
-def read_sign(reader: Reader, expr: sp.Expr) -> Terms | None:
-    """sgn of a linear argument."""
-    line = reader.line(expr.args[0])
-    return None if line is None else sharp_sign_terms(*line)
-
-
-def read_cos(reader: Reader, expr: sp.Expr) -> Terms | None:
-    """cos of a linear argument."""
-    line = reader.line(expr.args[0])
-    return None if line is None else wave_terms(False, *line)
-
-
-def read_sin(reader: Reader, expr: sp.Expr) -> Terms | None:
-    """sin of a linear argument."""
-    line = reader.line(expr.args[0])
-    return None if line is None else wave_terms(True, *line)
+    return reading
 
 
 def _by_record(record: Function) -> Reading:
@@ -333,10 +320,10 @@ READINGS: Mapping[type, Reading] = {
     },
     sp.exp: read_exp,
     sp.Pow: read_power,
-    sp.erf: read_erf,
-    sp.sign: read_sign,
-    sp.cos: read_cos,
-    sp.sin: read_sin,
+    sp.erf: _of_line(lambda slope, offset: blurred_sign_terms(sp.sqrt(2) * slope, sp.sqrt(2) * offset)),
+    sp.sign: _of_line(sharp_sign_terms),
+    sp.cos: _of_line(partial(wave_terms, False)),
+    sp.sin: _of_line(partial(wave_terms, True)),
 }
 
 

@@ -157,22 +157,26 @@ def _abs(u: sp.Expr) -> sp.Expr:
     return sp.Abs(u, evaluate=bool(u.is_extended_real))
 
 
+def _called(name: str) -> Function:
+    """What is known of a function by its name alone, which mpmath, NumPy and C's library have for it."""
+    return Function(name=name, node=None, value=name, numpy=f"np.{name}({{}})", c=f"{name}({{}})", ends=(None, None))
+
+
 ZERO, ONE, ROOT_PI = sp.S.Zero, sp.S.One, sp.sqrt(sp.pi)
 
-_ERFC = Function(
+_ERFC = replace(
+    _called("erfc"),
+    name="",
     node=erfc,
-    value="erfc",
     numpy="special.erfc({})",
-    c="erfc({})",
     ends=(sp.Integer(2), sp.exp(-(X**2)) / (ROOT_PI * X)),
     bounds=(ZERO, sp.Integer(2)),
     reflected=lambda u, f: 2 - f,
 )
-_TANH = Function(
+_TANH = replace(
+    _called("tanh"),
+    name="",
     node=tanh,
-    value="tanh",
-    numpy="np.tanh({})",
-    c="tanh({})",
     ends=(-ONE, ONE),
     bounds=(-ONE, ONE),
     reflected=lambda u, f: -f,
@@ -180,43 +184,31 @@ _TANH = Function(
 )
 
 RECORDS: tuple[Function, ...] = (
-    Function(
-        name="exp",
+    replace(
+        _called("exp"),
         node=sp.exp,
-        value="exp",
-        numpy="np.exp({})",
-        c="exp({})",
         ends=(sp.exp(X), sp.exp(X)),
         bounds=(ZERO, sp.oo),
         saturation=OVERFLOW,
     ),
-    Function(
-        name="log",
+    replace(
+        _called("log"),
         node=sp.log,
-        value="log",
-        numpy="np.log({})",
-        c="log({})",
         ends=(None, sp.log(X)),
         domain=POSITIVE,
     ),
-    Function(
-        name="sqrt",
-        node=None,
+    replace(
+        _called("sqrt"),
         built=sp.sqrt,
-        value="sqrt",
-        numpy="np.sqrt({})",
-        c="sqrt({})",
         ends=(None, sp.sqrt(X)),
         bounds=(ZERO, sp.oo),
         domain=NOT_NEGATIVE,
         degree=sp.S.Half,
     ),
-    Function(
-        name="erf",
+    replace(
+        _called("erf"),
         node=sp.erf,
-        value="erf",
         numpy="special.erf({})",
-        c="erf({})",
         ends=(-ONE, ONE),
         bounds=(-ONE, ONE),
         reflected=lambda u, f: -f,
@@ -290,32 +282,23 @@ RECORDS: tuple[Function, ...] = (
         averaged=lambda u: u * sp.sign(u),
         reflected=lambda u, f: f,
     ),
-    Function(
-        name="cos",
+    replace(
+        _called("cos"),
         node=sp.cos,
-        value="cos",
-        numpy="np.cos({})",
-        c="cos({})",
         ends=(None, None),
         bounds=(-ONE, ONE),
         reflected=lambda u, f: f,
     ),
-    Function(
-        name="sin",
+    replace(
+        _called("sin"),
         node=sp.sin,
-        value="sin",
-        numpy="np.sin({})",
-        c="sin({})",
         ends=(None, None),
         bounds=(-ONE, ONE),
         reflected=lambda u, f: -f,
     ),
-    Function(
-        name="sinh",
+    replace(
+        _called("sinh"),
         node=sp.sinh,
-        value="sinh",
-        numpy="np.sinh({})",
-        c="sinh({})",
         ends=(-sp.exp(-X) / 2, sp.exp(X) / 2),
         elementary=lambda u: (sp.exp(u) - sp.exp(-u)) / 2,
         averaged=lambda u: (sp.exp(u) - sp.exp(-u)) / 2,
@@ -323,12 +306,9 @@ RECORDS: tuple[Function, ...] = (
         log_scale=lambda u: (sp.Abs(u), sp.tanh(u) / (2 * sigmoid(2 * sp.Abs(u)))),
         saturation=OVERFLOW,
     ),
-    Function(
-        name="cosh",
+    replace(
+        _called("cosh"),
         node=sp.cosh,
-        value="cosh",
-        numpy="np.cosh({})",
-        c="cosh({})",
         ends=(sp.exp(-X) / 2, sp.exp(X) / 2),
         bounds=(ONE, sp.oo),
         elementary=lambda u: (sp.exp(u) + sp.exp(-u)) / 2,
@@ -337,12 +317,10 @@ RECORDS: tuple[Function, ...] = (
         log_scale=lambda u: (sp.Abs(u), 1 / (2 * sigmoid(2 * sp.Abs(u)))),
         saturation=OVERFLOW,
     ),
-    Function(
-        name="atan",
+    replace(
+        _called("atan"),
         node=sp.atan,
-        value="atan",
         numpy="np.arctan({})",
-        c="atan({})",
         ends=(-sp.pi / 2, sp.pi / 2),
         bounds=(-sp.pi / 2, sp.pi / 2),
         reflected=lambda u, f: -f,

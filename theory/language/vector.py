@@ -19,7 +19,7 @@ from mpmath import mpf
 from sympy.core.function import AppliedUndef
 
 from replicode.theory.calculus.expansion import expanded
-from replicode.theory.calculus.numeric import Program, Undefined, shown
+from replicode.theory.calculus.numeric import Program, Undefined, exchanged, shown
 from replicode.theory.errors import InputError, LanguageError, Refusal
 from replicode.theory.language import ALLOWED, parse, unparse
 from replicode.theory.language.nodes import L, TokenSum, X, relu
@@ -223,17 +223,14 @@ def check_equivariance(function: Function) -> None:
 
 
 def _check_exchange(values: _Values, point: Sequence[mpf], i: int, j: int) -> None:
-    moved = list(point)
-    moved[i], moved[j] = moved[j], moved[i]
+    moved = exchanged(point, i, j)
     try:
         plain, after = values.at(point), values.at(moved)
     except Undefined as problem:
         raise InputError(
             "activation", values.name, f"a real and finite function; at scores {shown(moved)}: {problem}"
         ) from None
-    expected = list(plain)
-    expected[i], expected[j] = expected[j], expected[i]
-    for token, (a, b) in enumerate(zip(expected, after)):
+    for token, (a, b) in enumerate(zip(exchanged(plain, i, j), after)):
         if abs(a - b) > _AGREE * (1 + abs(a)):
             raise InputError(
                 "activation",

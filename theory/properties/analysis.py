@@ -18,7 +18,7 @@ from mpmath import mpf
 
 from replicode.theory.budget import budget
 from replicode.theory.calculus.expansion import expanded
-from replicode.theory.calculus.numeric import Program, Undefined, random_scores, shown
+from replicode.theory.calculus.numeric import Program, Undefined, exchanged, random_scores, shown
 from replicode.theory.language import unparse
 from replicode.theory.language.activation import Activation
 from replicode.theory.language.functions import each
@@ -30,7 +30,6 @@ from replicode.theory.properties.symbolic import (
     Properties,
     kinked_arguments,
     properties,
-    row_sum_claim,
     sample_points,
     shift_claim,
     zero_claim,
@@ -60,7 +59,6 @@ class Analysis:
 
     properties: Properties
     equivariant: Claim
-    row_sum: Claim
     normalised: Claim
     shift_invariant: Claim
     smooth: bool
@@ -68,7 +66,6 @@ class Analysis:
     growth: Growth
     parity: str | None
     homogeneous: sp.Expr | None
-    parameters: tuple[str, ...]
 
 
 @budget("analysing the activation")
@@ -79,7 +76,6 @@ def analysis(act: Activation) -> Analysis:
     return Analysis(
         properties=found,
         equivariant=equivariance(act),
-        row_sum=row_sum_claim(act.expr),
         normalised=normalisation(act, found),
         shift_invariant=shift_claim(act),
         smooth=not kinks,
@@ -87,7 +83,6 @@ def analysis(act: Activation) -> Analysis:
         growth=growth(act),
         parity=parity(act),
         homogeneous=homogeneity(act),
-        parameters=act.parameters,
     )
 
 
@@ -103,13 +98,6 @@ def equivariance(act: Activation) -> Claim:
                 if any(abs(a - b) > ZERO for a, b in zip(exchanged(plain, i, j), moved)):
                     return Claim(False, f"scores {shown(scores)} with tokens {i + 1} and {j + 1} exchanged")
     return Claim(True)
-
-
-def exchanged(values: Sequence[mpf], i: int, j: int) -> list[mpf]:
-    """The same values with two of them exchanged."""
-    moved = list(values)
-    moved[i], moved[j] = moved[j], moved[i]
-    return moved
 
 
 def normalisation(act: Activation, found: Properties) -> Claim:

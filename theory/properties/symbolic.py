@@ -29,7 +29,7 @@ Found = TypeVar("Found")
 DIGITS = 80
 ZERO = mpf(10) ** -50
 TOKENS = (2, 3, 4, 5)
-_DRAWS = 8
+_DRAWS, _SEED = 8, 20250921
 _PROVABLE_SIZE = 400
 _PROOF_STEPS = 250_000
 
@@ -68,9 +68,9 @@ def at_tokens(expr: sp.Expr, token: int, scores: Sequence[sp.Expr], values: Mapp
     return explicit(expr.xreplace(fixed), scores[token])
 
 
-def sample_points(expr: sp.Expr, seed: int = 20250921) -> Iterator[tuple[Program, list[mpf], dict[str, float]]]:
+def sample_points(expr: sp.Expr) -> Iterator[tuple[Program, list[mpf], dict[str, float]]]:
     """Programs of the expression at random parameters, with random scores of two to five tokens."""
-    rng = random.Random(seed)
+    rng = random.Random(_SEED)
     free = sorted(expr.free_symbols - {X, L}, key=lambda s: s.name)
     for draw in range(_DRAWS):
         values = {s: rng.uniform(0.3, 1.2) for s in free}

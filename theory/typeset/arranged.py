@@ -14,26 +14,8 @@ import sympy as sp
 from sympy.core.function import AppliedUndef
 
 _ORDER = (
-    *(
-        "z_star",
-        "n_rep",
-        "beta_T",
-        "alpha",
-        "L",
-        "L_seq",
-        "nu",
-        "noise",
-        "lambda",
-        "m",
-        "mh",
-        "q",
-        "q0",
-        "q1",
-        "Vh",
-        "V",
-        "qh",
-    ),
-    *("qh0", "qh1", "y", "w", "x", "theta", "sigma"),
+    *("z_star", "n_rep", "beta_T", "alpha", "L", "L_seq", "nu", "noise", "lambda"),
+    *("m", "mh", "q", "q0", "q1", "Vh", "V", "qh", "qh0", "qh1", "y", "w", "x", "theta", "sigma"),
 )
 _RANK = {name: place for place, name in enumerate(_ORDER)}
 _BLOCKS = ("_k", "_v")

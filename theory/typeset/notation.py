@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import sympy as sp
 from sympy.printing.str import StrPrinter
@@ -37,13 +37,11 @@ _NAMES: dict[str, tuple[str, str]] = {
     "gain": ("g", "G_z per unit of sigma: minus the slope of the envelope of the loss in U"),
     "f_prox": ("f", "the output at the prox"),
     "stiffness": ("h", "the second derivative of the envelope of the loss in U"),
-    "R_kk": (r"R_{kk}", "average of the squared responses dG_k/dw_k, summed over pairs of tokens"),
-    "R_kv": (r"R_{kv}", "average of the squared responses dG_k/dw_v, summed over pairs of tokens"),
-    "R_vv": (r"R_{vv}", "average of the squared responses dG_v/dw_v, summed over pairs of tokens"),
-    "T_kk": (r"T_{kk}", "entry of the de Almeida-Thouless matrix"),
-    "T_kv": (r"T_{kv}", "entry of the de Almeida-Thouless matrix"),
-    "T_vk": (r"T_{vk}", "entry of the de Almeida-Thouless matrix"),
-    "T_vv": (r"T_{vv}", "entry of the de Almeida-Thouless matrix"),
+    **{
+        f"R_{a}{b}": (f"R_{{{a}{b}}}", f"average of the squared responses dG_{a}/dw_{b}, summed over pairs of tokens")
+        for a, b in ("kk", "kv", "vv")
+    },
+    **{f"T_{pair}": (f"T_{{{pair}}}", "entry of the de Almeida-Thouless matrix") for pair in ("kk", "kv", "vk", "vv")},
     "replicon": (r"\rho(T)", "spectral radius of T; replica symmetry is stable while it is below one"),
     "t_chi_star": (r"t_{*}", "exponent of chi* in the test weight exp(t chi*), which is its slope S"),
     "t_z_star": (r"t_{*}", "exponent of z* in the test weight exp(t z*), which is its slope S"),
@@ -177,19 +175,16 @@ _NUMBERED = {
 }
 
 
-def _overlap(name: str, block: str) -> tuple[str, str]:
-    shown, words = _OVERLAPS[name]
-    return shown % block, words + _BLOCK[block]
+def _of(
+    table: Mapping[str, tuple[str, str]], words: Mapping[str, str] | None = None, signs: Mapping[str, str] | None = None
+) -> Callable[[str, str], tuple[str, str]]:
+    """The entry of a name in a table for what it belongs to, which is told and typeset as it is called or otherwise."""
 
+    def entry(name: str, of: str) -> tuple[str, str]:
+        shown, said = table[name]
+        return shown % (signs or {}).get(of, of), said + (words or {}).get(of, of)
 
-def _numbered(name: str, number: str) -> tuple[str, str]:
-    shown, words = _NUMBERED[name]
-    return shown % number, words + number
-
-
-def _at_token(name: str, token: str) -> tuple[str, str]:
-    shown, words = _NUMBERED[name]
-    return shown % {"l": r"\ell"}.get(token, token), words + token
+    return entry
 
 
 def _field(kind: str, field: str, token: str) -> tuple[str, str]:
@@ -211,10 +206,6 @@ def _response(kind: str, states: str, pair: str) -> tuple[str, str]:
     return rf"{kind}^{{\rm {states}}}_{{{pair}}}", words[kind] + _STATES[states]
 
 
-def _response_square(pair: str, states: str) -> tuple[str, str]:
-    return _response("R", states, pair)
-
-
 def _state(letter: str, number: str) -> tuple[str, str]:
     words = {"M": "value of M at ", "p": "chance of ", "G": "value of G at ", "t": "exponent of test function "}
     return f"{letter}_{{{number}}}", words[letter] + ("" if letter == "t" else "noise ") + number
@@ -226,9 +217,14 @@ def _source(name: str, replica: str) -> tuple[str, str]:
     return f"{letter}_{{{'*' if replica == '0' else replica}}}", words[name] + _REPLICA[replica]
 
 
+def _factors(product: str) -> list[tuple[str, str]]:
+    """The factors of a named product, each with its power."""
+    parts = [part.rpartition("_pow_") for part in product.split("__")]
+    return [(base, power) if base else (power, "") for base, _, power in parts]
+
+
 def _averaged(factors: str) -> tuple[str, str]:
-    parts = [part.rpartition("_pow_") for part in factors.split("__")]
-    shown = [(base, power) if base else (power, "") for base, _, power in parts]
+    shown = _factors(factors)
     words = "*".join(f"{base}**{power}" if power else base for base, power in shown)
     inside = r"\,".join("{" + tex(base) + "}" + (f"^{{{power}}}" if power else "") for base, power in shown)
     return rf"\langle {inside}\rangle", f"average of {words}"
@@ -245,7 +241,7 @@ def _abbreviation(letter: str, number: str) -> tuple[str, str]:
     return f"{letter}_{{{number}}}", "abbreviation, given with the step"
 
 
-def _staged(name: str, number: str, token: str | None = None) -> tuple[str, str]:
+def _staged(name: str, number: str, token: str | None) -> tuple[str, str]:
     return (
         rf"{{\rm {name}}}_{{{number}{f',{token}' if token else ''}}}",
         "token sum, scalar or token vector, defined beside the Jacobian of the prox",
@@ -285,11 +281,6 @@ _COORDINATE = {
 }
 
 
-def _coordinate(name: str, number: str) -> tuple[str, str]:
-    shown, words = _COORDINATE[name]
-    return shown % number, words + number
-
-
 def _teacher_square(block: str, number: str) -> tuple[str, str]:
     words = f"square of the teacher's whitened weight, D t_i, for {_BLOCK[block]}, coordinate {number}"
     return f"c^{{{block}}}_{{{number}}}", words
@@ -304,7 +295,7 @@ def _spectral(name: str, block: str) -> tuple[str, str]:
     return rf"\{name}_{{{block}}}", f"{words[name]}, for {_BLOCK[block]}"
 
 
-_PATTERNS = (
+_PATTERNS: tuple[tuple[re.Pattern[str], Callable[..., tuple[str, str]]], ...] = (
     (re.compile(r"pull_([kv])_(kstar|vstar|k|v)"), _pull),
     (re.compile(r"spread_([kv])([kv])"), _spread),
     (re.compile(r"mean_(r|f_l|f_j|h_l)"), _conditional_mean),
@@ -313,17 +304,17 @@ _PATTERNS = (
     (re.compile(r"diff\((F_\d+), (.+)\)"), _rate),
     (re.compile(r"([FPQT])_(\d+)"), _abbreviation),
     (re.compile(r"(S|K|A|B|ax|bx|aw|bw)_(\d+)(?:_([ij]))?"), _staged),
-    (re.compile(rf"({'|'.join(sorted(_OVERLAPS, key=len, reverse=True))})_([kv])"), _overlap),
-    (re.compile(r"(w_chi|sigma|A_L|B_L|x|w|z|H|C|E)_(\d+)"), _numbered),
-    (re.compile(r"(w_chi|sigma|x|w)_([lij])"), _at_token),
+    (re.compile(rf"({'|'.join(sorted(_OVERLAPS, key=len, reverse=True))})_([kv])"), _of(_OVERLAPS, words=_BLOCK)),
+    (re.compile(r"(w_chi|sigma|A_L|B_L|x|w|z|H|C|E)_(\d+)"), _of(_NUMBERED)),
+    (re.compile(r"(w_chi|sigma|x|w)_([lij])"), _of(_NUMBERED, signs={"l": r"\ell"})),
     (re.compile(r"([wGt])_(chi|z)_(eps|l)"), _field),
     (re.compile(r"(theta|s)_([0ab])"), _source),
-    (re.compile(r"([sp])_(\d+|i)"), _coordinate),
+    (re.compile(r"([sp])_(\d+|i)"), _of(_COORDINATE)),
     (re.compile(r"c_([kv])_(\d+|i)"), _teacher_square),
     (re.compile(r"(tau|kappa|psi)_([kv])"), _spectral),
     (re.compile(r"G_(chi|z)_(eps|l)_tilted"), _tilted),
     (re.compile(r"(T)_(within|between)_([kv]{2})"), _response),
-    (re.compile(r"R_([kv]{2})_(within|between)"), _response_square),
+    (re.compile(r"R_([kv]{2})_(within|between)"), lambda pair, states: _response("R", states, pair)),
     (re.compile(r"([MpGt])_([12])"), _state),
     (re.compile(r"avg_(.+)"), _averaged),
 )
@@ -385,8 +376,7 @@ def spoken(name: str) -> str:
 
 
 def _spoken_factors(factors: str) -> str:
-    parts = [part.rpartition("_pow_") for part in factors.split("__")]
-    return " ".join(f"{spoken(base)}^{power}" if base else spoken(power) for base, _, power in parts)
+    return " ".join(f"{spoken(base)}^{power}" if power else spoken(base) for base, power in _factors(factors))
 
 
 def _spoken_rate(name: str, by: list[str]) -> str:

@@ -32,24 +32,32 @@ def _is_heavy(factor: sp.Expr) -> bool:
     return is_average(factor.base if factor.is_Pow else factor)
 
 
-class Plain(StrPrinter):
-    """Plain text."""
+class _Arranged:
+    """What both printers have: the names of the caller, and terms with their signs in the order of people."""
 
     def __init__(self, names: Names) -> None:
         super().__init__()
         self._names = names
 
-    def _print_Symbol(self, expr: sp.Symbol) -> str:
+    def term(self, term: sp.Expr) -> tuple[bool, str]:
+        """Whether a term has a minus, and the term without it."""
+        raise NotImplementedError
+
+    def _print_Symbol(self, expr: sp.Symbol, style: str = "plain") -> str:
         return self._names(expr.name)
 
     def _print_Add(self, expr: sp.Add, order: Any = None) -> str:
-        return _signed([self._term(t) for t in ordered_terms(expr)])
+        return _signed([self.term(t) for t in ordered_terms(expr)])
 
     def _print_Mul(self, expr: sp.Mul) -> str:
-        negative, text = self._term(expr)
-        return f"-{text}" if negative else text
+        return _signed([self.term(expr)])
 
-    def _term(self, term: sp.Expr) -> tuple[bool, str]:
+
+class Plain(_Arranged, StrPrinter):
+    """Plain text."""
+
+    def term(self, term: sp.Expr) -> tuple[bool, str]:
+        """Whether a term has a minus, and the term without it."""
         split = product(term)
         heavy = [f for f in split.numerator if _is_heavy(f)]
         light = [f for f in split.numerator if not _is_heavy(f)]
@@ -111,22 +119,8 @@ class Plain(StrPrinter):
         return f"|{self._print(expr.args[0])}|"
 
 
-class Latex(LatexPrinter):
+class Latex(_Arranged, LatexPrinter):
     """LaTeX."""
-
-    def __init__(self, names: Names) -> None:
-        super().__init__()
-        self._names = names
-
-    def _print_Symbol(self, expr: sp.Symbol, style: str = "plain") -> str:
-        return self._names(expr.name)
-
-    def _print_Add(self, expr: sp.Add, order: Any = None) -> str:
-        return _signed([self.term(t) for t in ordered_terms(expr)])
-
-    def _print_Mul(self, expr: sp.Mul) -> str:
-        negative, text = self.term(expr)
-        return f"-{text}" if negative else text
 
     def term(self, term: sp.Expr) -> tuple[bool, str]:
         """Whether a term has a minus, and the term without it."""

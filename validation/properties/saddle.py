@@ -245,8 +245,7 @@ def _averages(module: ModuleType, setting: Any, order: Array) -> Any:
 
 def lengths_mix(of: Subject) -> Verdict:
     """With L drawn from P(L) every average is the mean over L of that at fixed L: E[F] = sum_L P(L) E_L[F]."""
-    law = lengths(of.mixture)
-    shares = tuple(zip(law.tokens, law.weights, strict=True))
+    shares = lengths(of.mixture).shares
     mixture = of.modules(of.mixture)
     modules = [of.modules(n) for n, _ in shares]
     if mixture is None or any(m is None for m in modules) or X not in of.activation.expr.free_symbols:

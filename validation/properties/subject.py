@@ -198,7 +198,7 @@ def suited(law: Lengths | None) -> Lengths:
     if law is None:
         return lengths(SUITE_TOKENS)
     shares: dict[int, float] = {}
-    for n, p in zip(law.tokens, law.weights, strict=True):
+    for n, p in law.shares:
         shares[min(n, MOST_TOKENS)] = shares.get(min(n, MOST_TOKENS), 0.0) + p
     return Lengths(tuple(shares), tuple(shares.values()))
 

@@ -7,8 +7,8 @@ import random
 import mpmath
 from mpmath import mpf
 
-from replicode.theory.calculus.numeric import Program
-from replicode.theory.properties.analysis import exchanged, known_values
+from replicode.theory.calculus.numeric import Program, exchanged
+from replicode.theory.properties.analysis import known_values
 from replicode.validation.properties.subject import Subject
 from replicode.validation.properties.verdict import Verdict, compared, every, not_applicable
 

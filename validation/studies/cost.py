@@ -21,7 +21,7 @@ def check_cost(lengths: Lengths, alpha: float, dims: Sequence[int], seeds: int, 
     """An InputError that names the argument and says what it would need."""
     if not isfinite(alpha):
         return
-    tokens = sum(n * p for n, p in zip(lengths.tokens, lengths.weights, strict=True))
+    tokens = sum(n * p for n, p in lengths.shares)
     there, needed = memory(), COPIES * 8.0 * _entries(max(dims), alpha, tokens)
     if needed > there:
         allowed = f"a dimension whose data fit into {_bytes(there)} of memory: these need about {_bytes(needed)}"
