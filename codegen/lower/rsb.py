@@ -1,7 +1,8 @@
 """One step of replica symmetry breaking: its derived functions, and the parts of the run-time that solve for the rest.
 
 Averages: of F = -(1/y) log E exp(-y M), of its gradient, and tilted by exp(-y M), on tensor grids
-(runtime/rsb_channel.py). Update: m, q0, q1, V from the conjugates, and y from df/dy = 0 (runtime/rsb_evolution.py, rsb_balance.py).
+(runtime/rsb_channel.py). Update: m, q0, q1, V from the conjugates (runtime/rsb_evolution.py), and y from df/dy = 0
+(runtime/rsb_balance.py).
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ LEVEL = Level(
         *("kernel", "rsb_kernel", "lengths", "nodes", "linear", "lowrank", "places", "inputs", "wording", "location"),
         "refinement",
         *("label", "loss", "fields", "prox", "channel", "population", "tokenwise", "kinks", "rsb_grid", "rsb_table"),
-        *("rsb_averages", "rsb_channel", "rsb_nested", "driver", "rsb_evolution", "rsb_balance", "rsb_solver", "rsb_states"),
-        *("options", "script"),
+        *("rsb_averages", "rsb_channel", "rsb_nested", "driver", "rsb_evolution", "rsb_balance", "rsb_solver"),
+        *("rsb_states", "options", "script"),
     ),
     public=PUBLIC,
     inner=INNER,

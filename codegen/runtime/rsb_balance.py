@@ -19,12 +19,9 @@ SETTLED, NEAR_ENOUGH, FOUND = 1e-6, 3e-5, 1e-3  # residuals that end Newton's me
 RELAID = 2
 STEPS_IN_Y, GROWTH, SHORTER = 16, 1.35, 0.3
 LEAST_CUT, CLOSE = 0.1, 1.15  # of a bracket that a secant may not cut off; of its ends when the search is over
-STILL, TELLING, LARGEST_IN_Y = (
-    1e-3,
-    5e-3,
-    0.15,
-)  # moves of log y: that end the iteration, that tell a slope, the largest
-MOST_IN_Y, LIKELY = 5, 3.0  # a slope that differs by more from the last one is noise
+STILL, LARGEST_IN_Y = 2e-3, 0.15  # moves of log y: one that ends the iteration, the largest
+TELLING, LIKELY = 0.03, 3.0  # moves from which on a slope is learned; one that differs by more from the last is noise
+MOST_IN_Y = 5
 
 
 class Balanced(NamedTuple):
