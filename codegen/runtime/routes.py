@@ -125,7 +125,7 @@ def folded_state(start: Array, request: _Request) -> _State:
     if _folds_do_not_matter(smooth, request):
         return smooth
     rows = mixed_ladder(request.settings, _cut)
-    cut = _levels(rows, smooth.last.order if smooth.converged else start, request)._replace(seen=[rows])
+    cut = _levels(rows, smooth.last.order if smooth.converged else start, request)._replace(seen=[rows], rows=rows)
     found = [s for s in (cut, smooth, taken) if s.converged]
     return min(found, key=lambda s: s.error) if cut.converged else _jumping(smooth, start, request)
 
@@ -154,7 +154,9 @@ def _folds_seen_to(smooth: _State, request: _Request) -> tuple[_State, _State]:
     mass = smooth.last.averages.folded_mass
     if not smooth.converged or mass >= LARGEST_SUBTRACTED:
         return smooth, smooth
-    smooth = smooth._replace(seen=[mixed(request.settings, _cut)] if mass > FELT_FOLD else smooth.seen)
+    if mass > FELT_FOLD:
+        rows = mixed_ladder(request.settings, _cut)
+        smooth = smooth._replace(seen=[rows], rows=rows)
     counted = _with_folds(smooth, request)
     relevant = smooth.error < FOLD_WEIGHT * mass and request.tol < counted.error
     return _without_gaps(smooth, request) if relevant else counted, counted
@@ -186,7 +188,7 @@ def _without_gaps(state: _State, request: _Request) -> _State:
     # What is subtracted is small, and known well enough on few rows for derivatives; without folds it is nothing.
     few = [_less_gaps(channel, fineness, request) for fineness in SLOPE_GAPS]
     on = state.on if state.last.averages.folded_mass < FELT_FOLD else few
-    return _State(found.last, iterations, found.converged, errors, state.seen, method, on=on)
+    return _State(found.last, iterations, found.converged, errors, state.seen, method, on=on, rows=state.rows)
 
 
 def _less_gaps(channel: Ladder, fineness: int, request: _Request) -> Channel:

@@ -59,6 +59,7 @@ from replicode.codegen.runtime.wording import told_apart
 
 STABLE_REPLICON = 1.0
 STABLE_JUMP = 0.05
+REPLICON_SHARE, FINER_ROWS = 0.05, (1, 2)  # how well the replicon is to be known; levels of rows to that end
 UNCERTIFIED_JUMP = 0.01
 COARSE_SAFETY = 3.0
 QUICK_WORK = 3e7  # a few seconds
@@ -228,7 +229,7 @@ def _solution(state: _State, request: _Request, worst: float, notes: list[str], 
     risk, _ = _risk(last.order, request)
     if unresolved := _unresolved(risk, state, request):
         state, notes = state._replace(converged=False), [unresolved, *notes]
-    responses = [channel.response(last.order) for channel in state.seen] if looked else [UNSEEN]
+    responses = _responses(state, request) if looked else [UNSEEN]
     if not state.converged:  # far from a fixed point what is left of the residual tells no error
         state = state._replace(errors=np.full_like(state.errors, np.inf))
     error, errors = state.error, state.errors[1:]
@@ -331,6 +332,19 @@ stability_of: Stability = jumping_stability
 def _radius(squares: Array, last: Evaluation, request: _Request) -> float:
     traces = traces_at(last.conjugates, request.problem)
     return spectral_radius(stability_matrix(last.order, request.problem.alpha, squares, *traces))
+
+
+def _responses(state: _State, request: _Request) -> list[Response]:
+    """Second rates at the solution, on finer rows until the replicon is known to REPLICON_SHARE of it."""
+    last = state.last
+    found = [channel.response(last.order) for channel in state.seen]
+    if state.rows is None:
+        return found
+    for level in FINER_ROWS:
+        if _replicon_error(found, last, request) <= REPLICON_SHARE * _radius(found[-1].squares, last, request):
+            break
+        found = [found[-1], state.rows.refined(level).response(last.order)]
+    return found
 
 
 def _replicon_error(responses: Sequence[Response], last: Evaluation, request: _Request) -> float:

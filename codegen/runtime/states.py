@@ -73,6 +73,7 @@ class _State(NamedTuple):
     """A fixed point on some nodes, with bounds on the errors of the test risk and of REPORTED.
 
     `seen` are the channels to look at its stability on: the last of them decides, and one before it tells how well.
+    `rows` is the last of them where folds are cut out of it and finer rows are to be had.
     """
 
     last: Evaluation
@@ -84,6 +85,7 @@ class _State(NamedTuple):
     refined: _Refined | None = None
     searched: bool = False  # whether global minima were searched for, and one may have been missed
     on: Sequence[Channel] = ()  # the nodes that it was found on, coarser ones first
+    rows: Ladder | None = None
 
     @property
     def error(self) -> float:
