@@ -45,9 +45,13 @@ class Balanced(NamedTuple):
     @property
     def at_rest(self) -> Evaluated:
         """The states with the order parameters and y that they have at equilibrium, to first order."""
-        y = self.states.y * np.exp(self.missed)
-        order = from_free(foreseen(self.states, self.before, y) + self.chord.missed(self.states))
-        return self.states._replace(order=order, y=float(y))
+        there = self.seen_at(self.missed)
+        return there._replace(order=from_free(to_free(there.order) + self.chord.missed(self.states)))
+
+    def seen_at(self, away: float) -> Evaluated:
+        """The states with the order parameters that they have so far away in log y, to first order."""
+        y = self.states.y * float(np.exp(away))
+        return self.states._replace(order=from_free(foreseen(self.states, self.before, y)), y=y)
 
     def on(self, step: Step) -> Balanced:
         """The equilibrium on other nodes, with a new Jacobian where the kept one does not lead there."""

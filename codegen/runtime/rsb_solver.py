@@ -58,7 +58,7 @@ PARTED = 0.02  # the residual at which states are known well enough to be follow
 MERGED, MERGING = 1e-5, 60
 STATES_STABLE, STATES_JUMP = 1.0, 0.05
 MOST_LOST = 1e-4
-LEAST_COMPARED = 0.13  # of q1_k: what tells states apart is 0.137 of it or more where a second way was taken
+LEAST_COMPARED = 0.028  # of q1_k: what tells states apart is so much of it or more where a second way was taken
 STABILITY = ("within", "between", "jumps")
 REPORTED_STEP = (*STEP_NAMES, "y", "test_risk", "train_loss", "energy", "free_energy", "complexity")
 
@@ -357,7 +357,7 @@ def _solution(levels: _Levels, together: Evaluated | None, task: _Task, tol: flo
 
 
 def _bounds(levels: _Levels, together: Evaluated | None, task: _Task) -> Array:
-    """Errors by the scatter of the sets of nodes at the last level, and by what it changes.
+    """Errors by the scatter of the sets of nodes at the last level, and by what it changes; by that of y at the least.
 
     On grids too coarse for the noise of the states levels agree before they are right. How far they part is then known
     in its order alone: the error is at least what parts them from one state, which `together` is.
@@ -372,6 +372,8 @@ def _bounds(levels: _Levels, together: Evaluated | None, task: _Task) -> Array:
         bounds = np.maximum(np.maximum(UNRESOLVED_SAFETY * np.maximum(fall, last), apart), bounds)
     if levels.rest is not None:
         bounds = bounds + np.abs(_reported(levels.rest.at_rest, task) - rows[-1])
+        away = min(float(bounds[REPORTED_STEP.index("y")]) / now.y, 1.0)
+        bounds = np.maximum(bounds, np.abs(_reported(levels.rest.seen_at(away), task) - rows[-1]))
     return np.asarray(bounds + (now.averages.lost + RESIDUAL_GAIN * levels.residual) * np.abs(rows[-1]))
 
 
