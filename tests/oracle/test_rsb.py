@@ -1,8 +1,9 @@
 """One step of breaking by a second derivation: equations typed in from the free energy, grids and nodes of its own.
 
 Nothing but the start and the iteration comes from theory/ or codegen/. Softmax, spiked. At two tokens the envelope
-M(tau, a, b), of the difference of scores and of y less either value, is tabulated by a scan and Newton on grids that are
-shifted at random; at three the averages at given order parameters are taken over Sobol nodes within Sobol nodes.
+M(tau, a, b), of the difference of scores and of y less either value, is tabulated by a scan and Newton's method on
+grids that are shifted at random; at three the averages at given order parameters are taken over Sobol nodes, and around
+each of them over others.
 """
 
 import numpy as np
