@@ -19,15 +19,16 @@ SETTLED, NEAR_ENOUGH, FOUND = 1e-6, 3e-5, 1e-3  # residuals that end Newton's me
 RELAID = 2
 STEPS_IN_Y, GROWTH, SHORTER = 16, 1.35, 0.3
 LEAST_CUT, CLOSE = 0.1, 1.15  # of a bracket that a secant may not cut off; of its ends when the search is over
-STILL, LARGEST_IN_Y = 2e-3, 0.15  # moves of log y: one that ends the iteration, the largest
+STILL, LARGEST_IN_Y, FARTHEST = 2e-3, 0.15, 0.7  # of log y: moves that end the iteration, the largest; what is in sight
 TELLING, LIKELY = 0.03, 3.0  # moves from which on a slope is learned; one that differs by more from the last is noise
-MOST_IN_Y = 5
+MOST_IN_Y, BALANCED = 5, 4e-6  # a complexity that moves the energy, by its y-th part, less than anything else
 
 
 class Balanced(NamedTuple):
     """States next to equilibrium, with what is left of their equations, and of log y to first order.
 
-    `slope` is that of the complexity in log y, and `before` has states at another y.
+    `slope` is that of the complexity in log y, and `before` has states at another y. Where equilibrium is not in sight,
+    these are the last states that were found, and their y is kept.
     """
 
     states: Evaluated
@@ -38,14 +39,14 @@ class Balanced(NamedTuple):
     chord: Corrected
 
     @property
-    def physical(self) -> bool:
-        """Whether the complexity falls with y."""
-        return self.slope < 0.0
+    def known(self) -> bool:
+        """Whether the complexity falls with y, and leads to an equilibrium from here."""
+        return self.slope < 0.0 and abs(self.missed) < FARTHEST
 
     @property
     def at_rest(self) -> Evaluated:
         """The states with the order parameters and y that they have at equilibrium, to first order."""
-        there = self.seen_at(self.missed)
+        there = self.seen_at(self.missed if self.known else 0.0)
         return there._replace(order=from_free(to_free(there.order) + self.chord.missed(self.states)))
 
     def seen_at(self, away: float) -> Evaluated:
@@ -56,7 +57,7 @@ class Balanced(NamedTuple):
     def on(self, step: Step) -> Balanced:
         """The equilibrium on other nodes, with a new Jacobian where the kept one does not lead there."""
         found = self._with(step, self.chord)
-        if found.residual < FOUND:
+        if found.residual < FOUND or not self.known:
             return found
         one = next(iter(step.members()), step)
         return self._with(step, Corrected(one, one.at(self.states.order, self.states.y)))
@@ -68,9 +69,10 @@ class Balanced(NamedTuple):
 
     @property
     def _ended(self) -> bool | None:
-        if not (self.residual < FOUND and self.physical) or not np.isfinite(self.missed):
+        if not (self.residual < FOUND and self.known):
             return False
-        return abs(self.missed) < STILL or None
+        left = abs(self.chord.complexity(self.states))
+        return (abs(self.missed) < STILL and left < BALANCED) or None
 
     def _towards(self, step: Step) -> Balanced:
         """The states at the y where the complexity should vanish."""

@@ -138,10 +138,14 @@ def solve(
         if task.levels is LEVELS and not _fine_enough(begin, task):
             task = task._replace(levels=FINER_LEVELS)
         levels = _levels(begin, task)
-        if task.levels is LEVELS and levels.broken and not (levels.balanced and _fine(levels.step)):
+        if (
+            task.levels is LEVELS
+            and levels.broken
+            and not (levels.residual < CONVERGED and levels.still and _fine(levels.step))
+        ):
             task = task._replace(levels=FINER_LEVELS)
             levels = _levels(begin, task)
-        unresolved = levels.broken and not _fine(levels.step)
+        unresolved = levels.broken and not (levels.still and _fine(levels.step))
         together = _merged(task.step(1), begin, levels.found[-1].y) if unresolved else None
         return _solution(levels, together, task, tol)
 
@@ -283,10 +287,9 @@ class _Levels(NamedTuple):
         return float(np.abs(residual_of(self.found[-1])).max()) if self.rest is None else self.rest.residual
 
     @property
-    def balanced(self) -> bool:
-        """Whether this is a fixed point, and an equilibrium if there are states."""
-        still = self.rest is None or (self.rest.physical and abs(self.rest.missed) < STILL_ENOUGH)
-        return self.residual < CONVERGED and still
+    def still(self) -> bool:
+        """Whether y is that of equilibrium, if there are states."""
+        return self.rest is None or (self.rest.known and abs(self.rest.missed) < STILL_ENOUGH)
 
 
 def _refined(found: Balanced, task: _Task) -> _Levels:
@@ -328,7 +331,7 @@ def _solution(levels: _Levels, together: Evaluated | None, task: _Task, tol: flo
     reported = _reported(now, task)
     bounds = _bounds(levels, together, task)
     values, errors = (dict(zip(REPORTED_STEP, map(float, r), strict=True)) for r in (reported, bounds))
-    converged = bool(levels.balanced and np.isfinite(reported).all())
+    converged = bool(levels.residual < CONVERGED and np.isfinite(reported).all())
     if not levels.broken:
         values["y"], errors["y"], values["complexity"] = np.nan, np.nan, 0.0
     stability, doubts = _stability(levels, task)
@@ -406,7 +409,7 @@ def _coarse(together: Evaluated | None) -> tuple[str, ...]:
     """The warning of grids that do not resolve the noise."""
     if together is None:
         return ()
-    return ("one step: states differ by less than the grid resolves, so that y is not known, only that they part",)
+    return ("one step: states differ by less than the nodes resolve, so that y is not known, only that they part",)
 
 
 def _doubts(

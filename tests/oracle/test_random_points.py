@@ -140,7 +140,7 @@ def sobol_reference(module: Any, found: Any, point: Point, effort: Effort) -> Re
         few = module._scrambled(effort.log2_sobol, OTHER_SCRAMBLES, task)
         near = module.linearised(few, module.evaluate(few, order, task.problem), task.problem)
         state = module._on_scrambles(effort.log2_sobol + 2, order, near, task, OTHER_SCRAMBLES)
-        errors = np.r_[state.error, state.errors] if state.converged else np.full(1 + len(module.REPORTED), np.inf)
+        errors = state.errors if state.converged else np.full(1 + len(module.REPORTED), np.inf)
         return Reference(module._numbers(state.last, task), errors)
 
 

@@ -29,8 +29,8 @@ QUICK = {"phases": [Phase.explicit, Phase.generate]}  # shrinking would take min
 def _analysed(act) -> Analysis:
     """What the cheap properties read of an analysis, without the fits of its growth."""
     found, shift = properties(act), shift_claim(act)
-    claims = (Claim(True), row_sum_claim(act.expr), Claim(None), shift)
-    return Analysis(found, *claims, found.smooth, (), Growth(None, None), parity(act), None, act.parameters)
+    claims = (Claim(True), row_sum_claim(act.expr), shift)
+    return Analysis(found, *claims, found.smooth, (), Growth(None, None), parity(act), None)
 
 
 def _subject(text, task="spiked", tokens=2, **values) -> Subject:

@@ -131,7 +131,7 @@ def test_the_cache_is_used_and_a_damaged_entry_is_rebuilt(tmp_path, monkeypatch)
     intact = entry.read_text()
     stored, built = json.loads(intact), []
     again = json.loads(intact)["payload"]
-    monkeypatch.setattr("replicode.modules._build", lambda *asked: built.append(asked) or again)
+    monkeypatch.setattr("replicode.modules._Theory._generated", lambda *asked: built.append(asked) or again)
     assert solved(tmp_path, "linear", *POINT, "--digits", "3") == first and not built
     stored["payload"]["source"] = stored["payload"]["source"].replace("0.5*", "0.7*")
     for damage in (intact[: len(intact) // 2], "", "[]", json.dumps(stored)):

@@ -46,7 +46,7 @@ def sources(tmp_path, monkeypatch):
         made = rc.activation(act)
         return {"source": f"{made.text} {sorted(made.defaults.items())} {tasks.task(task).text}", "settled": {}}
 
-    monkeypatch.setattr("replicode.modules._build", build)
+    monkeypatch.setattr("replicode.modules._Theory._generated", build)
     return module_source
 
 

@@ -40,7 +40,7 @@ class Toy:
 def test_the_complexity_vanishes_as_it_falls(begin):
     step = Toy()
     found = followed_to_balance(step, step.at(ORDER, begin)).on(step)
-    assert found.physical and found.residual < 1e-5
+    assert found.known and found.residual < 1e-5
     assert found.states.y == pytest.approx(EQUILIBRIUM, rel=2e-3)
     assert found.at_rest.y == pytest.approx(EQUILIBRIUM, rel=2e-4)
     assert to_free(found.at_rest.order) == pytest.approx(step.states(found.at_rest.y), abs=1e-4)
@@ -55,13 +55,13 @@ def test_other_nodes_move_equilibrium():
 
 def test_a_zero_where_the_complexity_rises_is_no_equilibrium():
     step = Toy()
-    assert not followed_to_balance(step, step.at(ORDER, 0.4)).on(step).physical
+    assert not followed_to_balance(step, step.at(ORDER, 0.4)).on(step).known
 
 
 def test_states_that_merge_on_the_way_are_not_an_equilibrium():
     step = Toy(ends=4.0)
     found = followed_to_balance(step, step.at(ORDER, 2.0)).on(step)
-    assert not (found.residual < 1e-3 and found.physical and abs(found.missed) < 0.03)
+    assert not (found.residual < 1e-3 and found.known and abs(found.missed) < 0.03)
 
 
 @pytest.mark.parametrize("noise", [0.2, 0.5, 0.66, 0.67, 1.0, 2.0])
