@@ -42,9 +42,9 @@ def sources(tmp_path, monkeypatch):
     """A cache of its own, in which an entry says what it was built from."""
     monkeypatch.setenv("REPLICODE_CACHE", str(tmp_path))
 
-    def build(act, task, *_):
-        made = rc.activation(act)
-        return {"source": f"{made.text} {sorted(made.defaults.items())} {tasks.task(task).text}", "settled": {}}
+    def build(theory, *_):
+        made = rc.activation(theory.act)
+        return {"source": f"{made.text} {sorted(made.defaults.items())} {tasks.task(theory.task).text}", "settled": {}}
 
     monkeypatch.setattr("replicode.modules._Theory._generated", build)
     return module_source
