@@ -15,11 +15,11 @@ from replicode.codegen.runtime.driver import driven
 from replicode.codegen.runtime.kernel import Array
 from replicode.codegen.runtime.rsb_evolution import Corrected, Evaluated, Step, from_free, one_state, to_free
 
-SETTLED, NEAR_ENOUGH, FOUND = 1e-6, 3e-5, 1e-3  # residuals that end Newton's method, and that count as a solution
+SETTLED, NEAR_ENOUGH, FAIR, FOUND = 1e-6, 3e-5, 2e-4, 1e-3  # residuals that end Newton's method, and that will do
 RELAID = 2
 STEPS_IN_Y, GROWTH, SHORTER = 16, 1.35, 0.3
 LEAST_CUT, CLOSE = 0.1, 1.15  # of a bracket that a secant may not cut off; of its ends when the search is over
-STILL, LARGEST_IN_Y, FARTHEST = 2e-3, 0.15, 0.7  # of log y: moves that end the iteration, the largest; what is in sight
+STILL, LARGEST_IN_Y, FARTHEST = 2e-3, 0.15, 0.3  # of log y: moves that end the iteration, the largest; what is in sight
 TELLING, LIKELY = 0.03, 3.0  # moves from which on a slope is learned; one that differs by more from the last is noise
 MOST_IN_Y, BALANCED = 5, 4e-6  # a complexity that moves the energy, by its y-th part, less than anything else
 
@@ -74,10 +74,11 @@ class Balanced(NamedTuple):
         left = abs(self.chord.complexity(self.states))
         return (abs(self.missed) < STILL and left < BALANCED) or None
 
-    def _towards(self, step: Step) -> Balanced:
-        """The states at the y where the complexity should vanish."""
+    def _towards(self, step: Step) -> Balanced | None:
+        """The states at the y where the complexity should vanish, if they are found."""
         y = self.states.y * float(np.exp(np.clip(self.missed, -LARGEST_IN_Y, LARGEST_IN_Y)))
-        return self._moved(step, from_free(foreseen(self.states, self.before, y)), y)
+        there = self._moved(step, from_free(foreseen(self.states, self.before, y)), y)
+        return there if there.residual < FOUND else None
 
     def _moved(self, step: Step, order: Array, y: float) -> Balanced:
         """The states at a y, from order parameters next to theirs."""
@@ -118,6 +119,7 @@ class _Sides(NamedTuple):
     before: _Known
     below: _Known | None = None
     above: _Known | None = None
+    growth: float = GROWTH
 
     def beyond(self, there: _Known) -> _Sides:
         """With these states as the last ones: the sign of the complexity tells the side."""
@@ -129,7 +131,7 @@ class _Sides(NamedTuple):
         """By a secant where both sides are known, and else a step towards the side that is not."""
         now = self.now.states.y
         if self.below is None or self.above is None:
-            return now * (GROWTH if self.above is None else 1.0 / GROWTH)
+            return now * (self.growth if self.above is None else 1.0 / self.growth)
         rest, beyond = self.below.complexity, self.above.complexity
         share = float(np.clip(rest / (rest - beyond), LEAST_CUT, 1.0 - LEAST_CUT))
         return float(self.below.states.y * (self.above.states.y / self.below.states.y) ** share)
@@ -154,12 +156,12 @@ def followed_to_balance(step: Step, start: Evaluated) -> Balanced:
 
     def following(sides: _Sides) -> _Sides | None:
         now, chord = sides.now
-        far = sides.next_y
-        for y in (far, now.y * (far / now.y) ** SHORTER):
-            there = states_at(step, from_free(foreseen(now, sides.before.states, y)), y, chord)
-            if there is not None:
-                return sides.beyond(_Known(*there))
-        return None
+        for growth in (sides.growth, GROWTH**SHORTER):
+            sides = sides._replace(growth=growth)
+            there = states_at(step, from_free(foreseen(now, sides.before.states, sides.next_y)), sides.next_y, chord)
+            if there is not None or growth < GROWTH:
+                break
+        return None if there is None else sides.beyond(_Known(*there))
 
     there = states_at(step, start.order, start.y, None)
     first = _Known(*there) if there else _Known(start, Corrected(step.adapt(start.order), start))
@@ -178,4 +180,4 @@ def states_at(step: Step, order: Array, y: float, chord: Corrected | None) -> tu
         if size < NEAR_ENOUGH:
             return here, chord
         order, last, chord = here.order, chord, None
-    return (here, last) if size < FOUND else None
+    return (here, last) if size < FAIR else None
