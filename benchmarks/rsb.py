@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import replicode as rc
 from replicode.modules import module_for
 from replicode.validation.ledger import Ledger
@@ -72,7 +74,11 @@ def table(rows: dict[tuple[float, float, float], dict[str, Any]]) -> str:
             for q in QUANTITIES
         ]
         more = row["more"]
-        y = f"{more['y']:.1f} ± {more['errors']['y']:.1f}" if more["broken"] else "-"
+        y = (
+            f"{more['y']:.1f} ± {more['errors']['y']:.1f}"
+            if more["broken"] and np.isfinite(more["errors"]["y"])
+            else "-"
+        )
         lines.append(f"| {point[0]:g}, {point[1]:g}, {point[2]:g} | {y} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

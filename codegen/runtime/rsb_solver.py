@@ -48,6 +48,7 @@ NESTED_LEVELS = Nested(400, 2, 2, 1), Nested(1000, 2, 2, 4), Nested(2500, 2, 3, 
 QUICK_NESTED_LEVELS = Nested(200, 2, 2, 1), Nested(500, 2, 2, 3), Nested(1000, 2, 2, 4)
 FALL, LAST_GAIN = 3.0, 3.0  # two levels may agree by chance: a step gains no more than these factors
 UNRESOLVED_SAFETY = 8.0  # steps that are too long for the noise shrink by a fifth, and the error in proportion
+UNRESOLVED_APART = 2.0  # the step may be larger than it is seen to be
 DRAWN_SAFETY = 4.0  # standard errors, of a few sets
 RESIDUAL_GAIN = 3.0  # a residual may move what is not an unknown by some times as much
 TABULATED, MOST_COORDINATES = 3, 5
@@ -362,16 +363,16 @@ def _solution(levels: _Levels, together: Evaluated | None, task: _Task, tol: flo
 def _bounds(levels: _Levels, together: Evaluated | None, task: _Task) -> Array:
     """Errors by the scatter of the sets of nodes at the last level, and by what it changes; by that of y at the least.
 
-    On grids too coarse for the noise of the states levels agree before they are right. How far they part is then known
-    in its order alone: the error is at least what parts them from one state, which `together` is.
+    On grids too coarse for the noise of the states levels agree before they are right, and y is not known. How far they
+    part is then known in its order alone: the error is at least twice what parts them from one state, `together`.
     """
     now = levels.found[-1]
     rows = [_reported(e, task) for e in levels.found]
     fall, last = np.abs(rows[-2] - rows[-3]) / FALL, np.abs(rows[-1] - rows[-2])
     bounds = DRAWN_SAFETY * standard_error([_reported(e, task) for e in levels.drawn]) + last / LAST_GAIN
     if together is not None:
-        apart = np.abs(rows[-1] - _reported(together, task))
-        apart[REPORTED_STEP.index("y")] = now.y
+        apart = UNRESOLVED_APART * np.abs(rows[-1] - _reported(together, task))
+        apart[REPORTED_STEP.index("y")] = np.inf
         bounds = np.maximum(np.maximum(UNRESOLVED_SAFETY * np.maximum(fall, last), apart), bounds)
     if levels.rest is not None:
         bounds = bounds + np.abs(_reported(levels.rest.at_rest, task) - rows[-1])
