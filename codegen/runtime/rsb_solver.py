@@ -136,8 +136,7 @@ def solve(
     asked_error(tol)
     with np.errstate(all="ignore"):
         begin = begun(start, init, task)
-        if task.levels is LEVELS and not _fine_enough(begin, task):
-            task = task._replace(levels=FINER_LEVELS)
+        task = fitting(task, begin)
         levels = _levels(begin, task)
         if (
             task.levels is LEVELS
@@ -151,10 +150,12 @@ def solve(
         return _solution(levels, together, task, tol)
 
 
-def _fine_enough(begin: Array, task: _Task) -> bool:
-    """Whether the finest grids will be fine, if there are states."""
-    parted = _parted(task.step(0), begin)
-    return parted is None or _fine(task.step(-1).adapt(parted.order))
+def fitting(task: _Task, begin: Array) -> _Task:
+    """The task with grids that are fine, as far as can be, for the states there are."""
+    parted = _parted(task.step(0), begin) if task.levels is LEVELS else None
+    if parted is None or _fine(task.step(-1).adapt(parted.order)):
+        return task
+    return task._replace(levels=FINER_LEVELS)
 
 
 def _fine(step: Step) -> bool:

@@ -27,7 +27,7 @@ from replicode.codegen.runtime.rsb_kernel import (
     step_slope,
 )
 from replicode.codegen.runtime.rsb_nested import Nested
-from replicode.codegen.runtime.rsb_solver import _found, _state_overlaps, _Task, _task, begun
+from replicode.codegen.runtime.rsb_solver import _found, _state_overlaps, _Task, _task, begun, fitting
 
 FOLLOWED = 16
 SHRINK = 0.88
@@ -58,11 +58,13 @@ def states(
     count: int = FOLLOWED,
     **parameters: float,
 ) -> tuple[States, ...]:
-    """The states from the equilibrium to just beyond the threshold; none where there is one state only."""
+    """The states from the equilibrium to just beyond the threshold; none where no equilibrium is found."""
     task = _task(alpha, nu, noise, lambda_k, lambda_v, parameters)
     check_number("count", count, "a whole number from 2", count >= 2)
     with np.errstate(all="ignore"):
-        found = _found(begun(start, "informed", task), task)
+        begin = begun(start, "informed", task)
+        task = fitting(task, begin)
+        found = _found(begin, task)
         followed = _followed(found, count, task) if found is not None else []
     most = int(np.argmax([e.complexity for e in followed])) if followed else 0
     return tuple(_selected(e, task, i == most) for i, e in enumerate(followed))
@@ -71,6 +73,8 @@ def states(
 def _followed(found: Balanced, count: int, task: _Task) -> list[Evaluated]:
     """Along falling y while the complexity grows, and one beyond its largest value."""
     rest = found.on(task.step(CURVE_LEVEL).adapt(found.states.order))
+    if not rest.known:
+        return []
     followed, before = [rest.states], rest.before
     for _ in range(count - 1):
         now = followed[-1]
