@@ -51,7 +51,7 @@ UNRESOLVED_SAFETY = 8.0  # steps that are too long for the noise shrink by a fif
 UNRESOLVED_APART = 2.0  # the step may be larger than it is seen to be
 DRAWN_SAFETY = 4.0  # standard errors, of a few sets
 RESIDUAL_GAIN = 3.0  # a residual may move what is not an unknown by some times as much
-TABULATED, MOST_COORDINATES = 3, 5
+TABULATED, MOST_COORDINATES, COMPARED_TOKENS = 3, 5, 2
 OPENED = 0.3  # share of q that a start has as q1 - q0
 SEARCHED = (1.0, 0.4)  # of the y that the energy suggests
 CONVERGED, STILL_ENOUGH = 1e-3, 0.03  # the residual; what log y may be off, which is part of the errors
@@ -357,7 +357,11 @@ def _solution(levels: _Levels, together: Evaluated | None, task: _Task, tol: flo
         error=errors["test_risk"],
         errors=errors | doubts,
         method=_method(levels.step),
-        warnings=(*_coarse(together), *_doubts(now, converged, stable, stability, errors["test_risk"], tol)),
+        warnings=(
+            *_coarse(together),
+            *_unconfirmed(task),
+            *_doubts(now, converged, stable, stability, errors["test_risk"], tol),
+        ),
     )
 
 
@@ -412,6 +416,13 @@ def _coarse(together: Evaluated | None) -> tuple[str, ...]:
     if together is None:
         return ()
     return ("one step: states differ by less than the nodes resolve, so that y is not known, only that they part",)
+
+
+def _unconfirmed(task: _Task) -> tuple[str, ...]:
+    """The warning of nodes within nodes beyond two tokens, where only averages were compared with a second way."""
+    if not task.nested or max(s.tokens for s in task.settings) <= COMPARED_TOKENS:
+        return ()
+    return ("one step: beyond two tokens the errors were not compared with a second way, and may be too small",)
 
 
 def _doubts(

@@ -172,6 +172,12 @@ def test_coarse_grids_next_to_the_edge_claim_little():
         assert abs(value - known) < found.errors[name], name
 
 
+def test_errors_beyond_two_tokens_are_doubted():
+    three, two = step_module_of("softmax", tokens=3), step_module_of("linear")
+    assert three._unconfirmed(three._task(**POINT, parameters={}))
+    assert not two._unconfirmed(two._task(**POINT, parameters={}))
+
+
 @pytest.mark.full
 def test_what_no_grid_resolves_is_not_claimed():
     at = {**POINT, "alpha": 4.0, "nu": 4.0}
