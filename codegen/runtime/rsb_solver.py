@@ -270,13 +270,14 @@ def _together(order: Array) -> Array:
 class _Levels(NamedTuple):
     """The solutions at all levels, the equilibrium at the finest with its map, and the solutions set by drawn set.
 
-    Without an equilibrium there is one state.
+    Without an equilibrium there is one state. `every` says whether all drawn sets lead to an equilibrium of their own.
     """
 
     found: tuple[Evaluated, ...]
     rest: Balanced | None
     step: Step
     drawn: tuple[Evaluated, ...]
+    every: bool = True
 
     @property
     def broken(self) -> bool:
@@ -291,7 +292,7 @@ class _Levels(NamedTuple):
     @property
     def still(self) -> bool:
         """Whether y is that of equilibrium, if there are states."""
-        return self.rest is None or (self.rest.known and abs(self.rest.missed) < STILL_ENOUGH)
+        return self.rest is None or (self.every and self.rest.known and abs(self.rest.missed) < STILL_ENOUGH)
 
 
 def _refined(found: Balanced, task: _Task) -> _Levels:
@@ -301,8 +302,9 @@ def _refined(found: Balanced, task: _Task) -> _Levels:
         step = task.step(level).adapt(found.states.order)
         found = found.on(step)
         levels.append(found.states)
-    drawn = [found.on(m).states for m in step.members()]
-    return _Levels(tuple(levels), found, step, tuple(drawn))
+    drawn = [found.on(m) for m in step.members()]
+    every = all(d.known and d.residual < CONVERGED for d in drawn)
+    return _Levels(tuple(levels), found, step, tuple(d.at_rest for d in drawn), every)
 
 
 def _of_one_state(now: Evaluated, task: _Task) -> _Levels:
