@@ -33,6 +33,7 @@ from replicode.codegen.runtime.refinement import standard_error
 
 NOT_STATIONARY = 1e-4
 PROX_WORK = 8.0
+SEARCHES = 6  # proxes of a search for minima
 FEWEST_SETS = 8
 
 
@@ -359,3 +360,27 @@ class Ensemble(Channel):
         squares, trace = [r.squares for r in found], np.mean([r.trace for r in found])
         noise, scatter = float(standard_error(gaps)), standard_error(squares)
         return Response(np.mean(squares, axis=0), float(trace), noise, scatter, len(found))
+
+
+class Afresh(Channel):
+    """Sets of nodes on which global minima are searched for at every evaluation: the map with all its jumps.
+
+    Where minima are followed instead, the map is another, of other slopes and maybe another fixed point.
+    """
+
+    def __init__(self, sets: Ensemble, searched: float) -> None:
+        self.sets, self.name = sets, sets.name
+        self.searches = 1.0 + SEARCHES * searched
+
+    @property
+    def work(self) -> float:
+        """That of the sets, with a search at every evaluation."""
+        return self.searches * self.sets.work
+
+    def averages(self, order: Array, search: bool = True) -> Averages:
+        """The mean over the sets, at global minima."""
+        return self.sets.averages(order, search=True)
+
+    def response(self, order: Array) -> Response:
+        """That of the sets."""
+        return self.sets.response(order)

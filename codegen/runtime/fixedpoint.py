@@ -30,6 +30,7 @@ SMALLEST_SPREAD = 1e-12
 RUNAWAY = ordered(200.0, 1e8, 1e8 if len(BLOCKS) > 1 else 1e22)
 REPORTED = (*ORDER_NAMES, *CONJUGATE_NAMES, "train_loss", "energy")
 NOTICED_FOLD = 1e-6
+WIDE_STEP = 0.03
 SCALES = ordered(1.0, 1.0, 0.0)
 
 
@@ -155,13 +156,20 @@ def reported(at: Evaluation, problem: Problem) -> Array:
 class Linearised(NamedTuple):
     """The map near its fixed point in free coordinates: (I - dF)^-1, and d reported / d free.
 
-    `bound` is what errors are propagated with, the sizes of the entries of the first unless given.
+    `bound` is what errors are propagated with, the sizes of the entries of the first unless given. `jumps` says that
+    they are those of a map whose minima jump.
     """
 
     newton: Array
     slopes: Array
     evaluations: int = RATES
     bound: Array | None = None
+    jumps: bool = False
+
+    @property
+    def attracts(self) -> bool:
+        """Whether the map leads where Newton's method leads to: no eigenvalue of its slopes is above 1."""
+        return bool(np.isfinite(self.newton).all() and np.linalg.eigvals(self.newton).real.min() > 0.0)
 
     def reach(self, gap: Array) -> Array:
         """How far errors `gap` of the map, of any signs, can move the fixed point."""
@@ -228,6 +236,14 @@ def differenced(channel: Channel, at: Evaluation, problem: Problem) -> Linearise
     base = _image_and_reported(at, problem)
     found = forward_slopes(values_of(channel, problem), to_free(at.order), base, 1e-4)
     return inverted(found[:RATES], found[RATES:])
+
+
+def wide_slopes(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
+    """The same by differences wide enough for many samples to jump, on a channel that finds their global minima."""
+    value, free = values_of(channel, problem), to_free(at.order)
+    moves = WIDE_STEP * np.eye(free.size)
+    found = np.stack([(value(free + move) - value(free - move)) / (2.0 * WIDE_STEP) for move in moves], axis=1)
+    return inverted(found[:RATES], found[RATES:])._replace(evaluations=2 * RATES, jumps=True)
 
 
 def values_of(channel: Channel, problem: Problem) -> Callable[[Array], Array]:

@@ -14,15 +14,7 @@ import numpy as np
 
 from replicode.codegen.runtime.channel import Averages, Channel, Ensemble, NodeChannel, node_dimensions
 from replicode.codegen.runtime.fields import Fields
-from replicode.codegen.runtime.fixedpoint import (
-    Evaluation,
-    Linearised,
-    evaluate,
-    from_free,
-    inverted,
-    to_free,
-    values_of,
-)
+from replicode.codegen.runtime.fixedpoint import WIDE_STEP, Evaluation, Linearised, evaluate, wide_slopes
 from replicode.codegen.runtime.kernel import V_K, V_V, Array, channel_rates, kink_points, score_law
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.linear import add_identity, factor, solve_factored
@@ -30,7 +22,6 @@ from replicode.codegen.runtime.mixture import mixed
 from replicode.codegen.runtime.nodes import sobol
 from replicode.codegen.runtime.places import RATES
 from replicode.codegen.runtime.population import PopulationAverages, _one_token, _one_token_moments, _scrambled_averages
-from replicode.codegen.runtime.prior import Problem
 from replicode.codegen.runtime.prox import (
     FAR,
     NEAR,
@@ -49,10 +40,13 @@ from replicode.codegen.runtime.states import (
     LOG2_FEW,
     LOG2_SOBOL,
     NEXT_LEVEL,
+    ROUGH,
     SCRAMBLES,
+    WANDERING,
     _errors,
     _failed,
     _iterated,
+    _newton_with_jumps,
     _passed_on,
     _Request,
     _risk_slopes,
@@ -69,14 +63,10 @@ PANEL_WIDTHS = (1.0, 0.5, 0.25, 0.125)
 MISSED_SAFETY = Safety(2.0)
 LOG2_COARSE = 12
 LOG2_FINE = 15
-ROUGH = 1e-3
 DAMPING = 0.3
 NEWTON_REACH = 0.1
 KINK_SETTLED = 3e-5
-NEWTON_POLISH = 8
 RELINEARISED = 3
-WANDERING = 40
-WIDE_STEP = 0.03
 INWARDS = (0.05, 0.15, 0.3, 0.5, 0.8)
 
 
@@ -364,47 +354,23 @@ def _settled_at_kinks(
     iterations = 0
     for left in reversed(range(RELINEARISED)):
         now = evaluate(ensemble, last.order, request.problem, search=True)
-        fresh = 0 if near else 2 * now.order.size
-        here = near or _wide_slopes(ensemble, now, request.problem)
-        last, steps = _newton(ensemble, now, here, request) if _attracts(here) else (now, 0)
-        iterations += fresh + steps
-        request.budget.spend(ensemble, fresh + steps)
+        here = near or wide_slopes(ensemble, now, request.problem)
+        fresh = 0 if near else here.evaluations
+        iterations += fresh
+        request.budget.spend(ensemble, fresh)
+        if here.attracts:
+            found = _newton_with_jumps(ensemble, now, here, request, KINK_SETTLED)
+            last, iterations = found.last, iterations + found.iterations
+        else:
+            last = now
         numbers = _scatter(ensemble, last, here, request) + _missed(ensemble, last, here, request)
-        settled = _attracts(here) and last.residual <= max(KINK_SETTLED, 0.3 * float(numbers[0]))
+        settled = here.attracts and last.residual <= max(KINK_SETTLED, 0.3 * float(numbers[0]))
         if settled or not left or not request.budget.affords(WANDERING * ensemble.work, np.inf):
             break
-        begin = last.order if _attracts(here) else home
+        begin = last.order if here.attracts else home
         found = _iterated(ensemble, begin, request, KINK_SETTLED, WANDERING, damping=DAMPING)
         iterations, last, near = iterations + found.iterations, found.last, None
     return last, here, numbers, settled, iterations
-
-
-def _attracts(near: Linearised) -> bool:
-    """Whether the map leads to the fixed point that Newton's method leads to: no eigenvalue of its slopes above 1."""
-    return bool(np.isfinite(near.newton).all() and np.linalg.eigvals(near.newton).real.min() > 0.0)
-
-
-def _newton(channel: Channel, now: Evaluation, near: Linearised, request: _Request) -> tuple[Evaluation, int]:
-    """Newton steps while they help: samples that jump leave the map of a finite set of nodes a little rough."""
-    best = now
-    for count in range(1, request.budget.evaluations(channel, NEWTON_POLISH) + 1):
-        if now.residual <= KINK_SETTLED:
-            return best, count
-        free = to_free(now.order)
-        now = evaluate(channel, from_free(free + near.newton @ (to_free(now.image) - free)), request.problem)
-        if now.residual > 0.7 * best.residual:
-            break
-        best = now
-    best = min(best, now, key=lambda e: e.residual)
-    return evaluate(channel, best.order, request.problem, search=True), count + 1
-
-
-def _wide_slopes(channel: Channel, at: Evaluation, problem: Problem) -> Linearised:
-    """Derivatives of the map and of the reported numbers, by differences wide enough for many samples to jump."""
-    value, free = values_of(channel, problem), to_free(at.order)
-    moves = WIDE_STEP * np.eye(free.size)
-    found = np.stack([(value(free + move) - value(free - move)) / (2.0 * WIDE_STEP) for move in moves], axis=1)
-    return inverted(found[:RATES], found[RATES:])
 
 
 def _missed(ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Request) -> Array:

@@ -37,6 +37,7 @@ LARGEST_POPULATION = 2**19
 POPULATION_SAFETY = Safety(2.0, rounding=1e-15)
 OVERLAP_LOG2 = (12, 17)
 OVERLAP_ERROR = 1e-5
+LEAST_OVERLAP = 0.05  # of an informed start
 
 
 class PopulationAverages(NamedTuple):
@@ -229,7 +230,7 @@ def _informed_overlaps(nu: float, noise: float, params: tuple[float, ...]) -> tu
     The norm is capped, since at strong signals the optimum runs away, and q is kept slightly above m^2.
     """
     slack, cap = 1.05, 6.0
-    grid = np.geomspace(0.05, cap, 25)
+    grid = np.geomspace(LEAST_OVERLAP, cap, 25)
     grid = np.r_[-grid[::-1], grid]
     settings = settings_of(nu, 0.0, np.array(params))
 

@@ -42,8 +42,8 @@ from replicode.codegen.runtime.kernel import (
 from replicode.codegen.runtime.label import label_moments
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed
-from replicode.codegen.runtime.places import BLOCKS
-from replicode.codegen.runtime.population import overlap_start, settings_of
+from replicode.codegen.runtime.places import BLOCKS, by_block
+from replicode.codegen.runtime.population import LEAST_OVERLAP, overlap_start, settings_of
 from replicode.codegen.runtime.prior import Problem, norms_at, radii_of, softness_at, spectrum_of, traces_at
 from replicode.codegen.runtime.refinement import COVERAGE
 from replicode.codegen.runtime.routes import ROUTES, coarse_branch
@@ -53,6 +53,7 @@ from replicode.codegen.runtime.states import (
     _Request,
     _risk,
     _State,
+    jump_gap,
 )
 from replicode.codegen.runtime.tested import tested
 from replicode.codegen.runtime.wording import told_apart
@@ -150,8 +151,13 @@ def solve(
     request = _Request(settings, problem, aim, _budget(limited), not isinstance(init, str))
     worst = max(GOOD_ENOUGH, worst) if quick else worst
     with np.errstate(all="ignore"):  # what is not finite ends as not converged, and is said so
-        state = ROUTES.state(_begin(init, request), request)
-        notes = _lower_branch(state, init, request._replace(budget=_budget(limited))) if branches else []
+        begun = _begin(init, request)
+        state = ROUTES.state(begun, request)
+        notes: list[str] = []
+        if not state.converged and init == "informed" and abs(by_block(begun)[0][0]) <= LEAST_OVERLAP:
+            state, notes = _from_random(state, request._replace(budget=_budget(limited)))
+        elif branches:
+            notes = _lower_branch(state, init, request._replace(budget=_budget(limited)))
         found = _solution(state, request, worst, notes, stability)
         return _with_derivatives(found, state, request, wanted) if wanted else found
 
@@ -185,6 +191,14 @@ admitted: Callable[[Problem, float], Problem] = any_problem
 def _budget(limited: bool) -> Budget:
     """All work that a solve may do; where it is limited, only a little once the error is good enough."""
     return Budget(LARGEST_WORK, QUICK_WORK, GOOD_ENOUGH) if limited else Budget(LARGEST_WORK)
+
+
+def _from_random(failed: _State, request: _Request) -> tuple[_State, list[str]]:
+    """The solution from the random start, with a warning: next to k = 0 the iteration may not get away from it."""
+    found = ROUTES.state(_begin("random", request), request)
+    if not found.converged:
+        return failed, []
+    return found, ["start: from the informed one, whose k is next to 0, nothing converged; this is from the random one"]
 
 
 def _lower_branch(state: _State, init: str | Mapping[str, float], request: _Request) -> list[str]:
@@ -316,13 +330,12 @@ def jumping_stability(
     """
     known = float(errors[REPORTED.index("Vh_k")])
     known = known if np.isfinite(known) else 0.0
-    stein, smooth = last.conjugates[VH_K], request.problem.alpha * response.trace
     if not np.isfinite(radius):
         return np.inf, np.inf, 0.0
-    gap, noise = abs(stein - smooth), request.problem.alpha * response.noise
+    gap, noise = jump_gap(response, last, request.problem)
     softness = softness_at(last.order, last.conjugates, request.problem)
-    scale = max(abs(stein), known, 1e-4 / softness)
-    return radius, float(gap / scale), float((gap - 3.0 * noise) * softness)
+    scale = max(abs(last.conjugates[VH_K]), known, 1e-4 / softness)
+    return radius, float(abs(gap) / scale), float((abs(gap) - 3.0 * noise) * softness)
 
 
 Stability = Callable[[float, Response, Evaluation, _Request, Array], tuple[float, float, float]]

@@ -9,7 +9,18 @@ import numpy as np
 from scipy import special
 
 from replicode.codegen.runtime.aligned import AlignedChannel
-from replicode.codegen.runtime.channel import PROX_WORK, Averages, Channel, Ensemble, Ladder, mean_of, node_dimensions
+from replicode.codegen.runtime.channel import (
+    PROX_WORK,
+    SEARCHES,
+    Afresh,
+    Averages,
+    Channel,
+    Ensemble,
+    Ladder,
+    Response,
+    mean_of,
+    node_dimensions,
+)
 from replicode.codegen.runtime.fixedpoint import (
     REPORTED,
     SMALLEST_SPREAD,
@@ -26,20 +37,20 @@ from replicode.codegen.runtime.fixedpoint import (
     reported,
     runaways,
     to_free,
+    wide_slopes,
 )
-from replicode.codegen.runtime.kernel import Array
+from replicode.codegen.runtime.kernel import VH_K, Array
 from replicode.codegen.runtime.lengths import Setting
 from replicode.codegen.runtime.mixture import mixed, parts_of
 from replicode.codegen.runtime.places import OVERLAPS, RATES, by_block
 from replicode.codegen.runtime.population import _population_risk
-from replicode.codegen.runtime.prior import Problem
+from replicode.codegen.runtime.prior import Problem, softness_at
 from replicode.codegen.runtime.refinement import COVERAGE, Safety, slow_error, t_bound
 
 LARGEST_LATTICE = 1_500_000
 SCRAMBLES = 8
 MANY_SCRAMBLES = 48  # of the last and largest sets: many more give a smaller t bound than fewer of their size
 LOG2_FEWER = 2  # that each of them may have less, with more nodes in all
-SEARCHES = 6  # proxes of a search for minima
 LOG2_SOBOL = (11, 13)
 LOG2_FEW = 11
 LOG2_MOST = 15
@@ -57,6 +68,10 @@ NEGLIGIBLE_FOLD = 1e-5
 FINEST_GAPS = 4
 LONGEST = 120
 SHORTEST = 12
+NEWTON_POLISH, HELPING, MOST_IDLE = 12, 0.7, 2
+ROUGH, WANDERING = 1e-3, 40  # with jumps: a residual that few nodes can reach, and steps towards it
+FELT_JUMP = 0.05  # of V_k, by the jumps of the prox
+WITH_JUMPS = 8  # evaluations of Newton's method with jumps
 NEXT_LEVEL = 4  # evaluations that a finer level takes at least
 FAR_MOVE = 1e-3
 TANGENT_MOVE = 1e-2  # to which the risk follows its tangent well enough for a scatter
@@ -301,15 +316,43 @@ def _ensemble(start: Array, request: _Request) -> _State:
     while sizes:
         log2 = sizes.pop(0)
         state = _on_scrambles(log2, order, near, request, searched=searched, sets=sets)
+        if not near.jumps and _jumps_are_felt(state, request):
+            sets_afresh = Afresh(_scrambled_sets(log2, 0, searched, sets, request), searched)
+            found, near = _with_jumps(sets_afresh, state.last.order, request)
+            iterations, order = iterations + state.iterations + found.iterations + near.evaluations, found.last.order
+            state = _on_scrambles(log2, order, near, request, searched=searched, sets=sets)
         seen = list(state.seen) if log2 <= LOG2_RESPONSE else seen
         iterations, order = iterations + state.iterations, state.last.order
-        if state.error <= request.tol or not state.converged:
+        if state.error <= request.tol or not (state.converged or near.jumps):
             break
         if not sizes and not request.budget.good:
-            sizes, sets = _sizes_left(log2, sets, state.error, searched, request), MANY_SCRAMBLES
-        if sizes and not request.budget.affords(_ensemble_work(sizes[0], request, searched, sets), state.error):
+            sizes, sets = _sizes_left(log2, sets, state.error, searched, request, near.jumps), MANY_SCRAMBLES
+        work = _ensemble_work(sizes[0], request, searched, sets, near.jumps) if sizes else 0.0
+        if not request.budget.affords(work, state.error):
             break
     return state._replace(iterations=iterations, seen=seen or state.seen)
+
+
+def _jumps_are_felt(state: _State, request: _Request) -> bool:
+    """Whether V_k owes the jumps of the prox more than a little."""
+    gap, noise = jump_gap(state.on[0].response(state.last.order), state.last, request.problem)
+    return bool(abs(gap) - noise > FELT_JUMP / softness_at(state.last.order, state.last.conjugates, request.problem))
+
+
+def _with_jumps(sets: Afresh, start: Array, request: _Request) -> tuple[Converged, Linearised]:
+    """Where the map leads when every minimum is a global one, and its slopes there.
+
+    Slopes along minima that are followed pass on too little: steps fall short, and so do the errors that they tell.
+    """
+    found = _iterated(sets, start, request, ROUGH, WANDERING)
+    near = wide_slopes(sets, found.last, request.problem)
+    request.budget.spend(sets, near.evaluations)
+    return found, near
+
+
+def jump_gap(response: Response, last: Evaluation, problem: Problem) -> tuple[float, float]:
+    """What the jumps of the prox add to Vh_k, and the standard error of what its smooth part adds."""
+    return float(last.conjugates[VH_K] - problem.alpha * response.trace), float(problem.alpha * response.noise)
 
 
 def _rough(start: Array, request: _Request, few: Channel | None = None) -> Converged:
@@ -317,7 +360,7 @@ def _rough(start: Array, request: _Request, few: Channel | None = None) -> Conve
     return _first(few or _scrambled(LOG2_FEW, SCRAMBLES, request), start, request, 1e-5)
 
 
-def _sizes_left(log2: int, sets: int, error: float, searched: float, request: _Request) -> list[int]:
+def _sizes_left(log2: int, sets: int, error: float, searched: float, request: _Request, jumps: bool) -> list[int]:
     """The size of many sets that promises the error asked for, or the largest that there is work for.
 
     The scatter of few sets is itself uncertain: so much less is aimed at.
@@ -330,14 +373,16 @@ def _sizes_left(log2: int, sets: int, error: float, searched: float, request: _R
     affordable = [
         size
         for size in range(least, min(wanted, LOG2_MOST) + 1)
-        if request.budget.affords(_ensemble_work(size, request, searched, MANY_SCRAMBLES), error)
+        if request.budget.affords(_ensemble_work(size, request, searched, MANY_SCRAMBLES, jumps), error)
     ]
     return affordable[-1:]
 
 
-def _ensemble_work(log2: int, request: _Request, searched: float = 1.0, sets: int = SCRAMBLES) -> float:
-    """What a solution on sets of this size takes at least."""
-    evaluations = NEXT_LEVEL + SEARCHES * searched
+def _ensemble_work(
+    log2: int, request: _Request, searched: float = 1.0, sets: int = SCRAMBLES, jumps: bool = False
+) -> float:
+    """What a solution on sets of this size takes at least; with `jumps`, minima are searched for at every step."""
+    evaluations = WITH_JUMPS * (1.0 + SEARCHES * searched) if jumps else NEXT_LEVEL + SEARCHES * searched
     return sum(PROX_WORK * s.tokens * sets * 2.0**log2 * evaluations for s in request.settings)
 
 
@@ -350,6 +395,11 @@ def _scrambled(log2: int, seed: int, request: _Request, searched: float = 1.0) -
         return channel
 
     return mixed(request.settings, made)
+
+
+def _scrambled_sets(log2: int, first: int, searched: float, sets: int, request: _Request) -> Ensemble:
+    """Several such sets, each scrambled on its own."""
+    return Ensemble([_scrambled(log2, first + s, request, searched) for s in range(sets)])
 
 
 def _on_scrambles(
@@ -367,10 +417,14 @@ def _on_scrambles(
     and on all only where that changes anything.
     """
     tol = max(_residual_tolerance(request), 1e-9)
-    ensemble = Ensemble([_scrambled(log2, first + s, request, searched) for s in range(sets)])
-    found = _by_newton(ensemble, order, near, request, tol)
+    ensemble = _scrambled_sets(log2, first, searched, sets, request)
+    if near.jumps:
+        sets_afresh = Afresh(ensemble, searched)
+        found = _newton_with_jumps(sets_afresh, evaluate(sets_afresh, order, request.problem), near, request, tol)
+    else:
+        found = _by_newton(ensemble, order, near, request, tol)
     iterations = found.iterations
-    jumped, left = found.last.averages.jumped > 0.0, np.zeros(1 + len(REPORTED))
+    jumped, left = found.last.averages.jumped > 0.0 and not near.jumps, np.zeros(1 + len(REPORTED))
     if jumped and sets > SCRAMBLES:
         left = _left_to_flip(ensemble, found.last, near, request)
         jumped = bool(left[0] > SETTLED * request.tol)
@@ -392,8 +446,28 @@ def _on_scrambles(
     dim = max(part.dimensions for part in few)
     method = f"prox, {sets} x Sobol of {2**log2} nodes in {dim} dimensions"
     settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
+    if near.jumps:
+        settled = near.attracts and (settled or bool((errors <= 2.0 * scatter).all()))
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
     return _State(last, iterations, settled, errors, [ensemble], method, searched=True, on=[ensemble])
+
+
+def _newton_with_jumps(channel: Channel, now: Evaluation, near: Linearised, request: _Request, tol: float) -> Converged:
+    """Newton steps while they help, with slopes that each step corrects: samples that jump leave the map rough."""
+    best, newton, idle, count = now, near.newton, 0, 0
+    free = to_free(now.order)
+    gap = to_free(now.image) - free
+    while best.residual > tol and idle < MOST_IDLE and count < request.budget.evaluations(channel, NEWTON_POLISH):
+        step = newton @ gap
+        now = evaluate(channel, from_free(free + step), request.problem)
+        idle = 0 if now.residual <= HELPING * best.residual else idle + 1
+        best, count = min(best, now, key=lambda e: e.residual), count + 1
+        fell, free = gap, to_free(now.order)
+        gap = to_free(now.image) - free
+        foreseen = newton @ (fell - gap)
+        newton = newton + np.outer(step - foreseen, step @ newton) / (step @ foreseen)
+    request.budget.spend(channel, count + 1)
+    return Converged(evaluate(channel, best.order, request.problem, search=True), count + 1, best.residual <= tol)
 
 
 def _left_to_flip(ensemble: Ensemble, last: Evaluation, near: Linearised, request: _Request) -> Array:

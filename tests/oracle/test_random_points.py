@@ -130,15 +130,16 @@ def patched(module: Any, **changes: Any) -> Iterator[None]:
 
 
 def sobol_reference(module: Any, found: Any, point: Point, effort: Effort) -> Reference:
-    """Fixed point on other scrambles of the largest Sobol sets, from the solution found."""
+    """Fixed point on other scrambles of the largest Sobol sets, from the solution found, of the map with its jumps."""
     given = dict(point.arguments)
     physics = [given.pop(name) for name in PHYSICS]
     setting = module.Setting(physics[1], physics[2], module.parameter_values(given))
     task = module._Request((setting,), module.Problem(physics[0], *physics[3:]), TOLERANCE)
     order = np.array([found.order_parameters[name] for name in module.ORDER_NAMES])
     with np.errstate(all="ignore"), patched(module, NEAR=DENSE_NEAR, FAR=DENSE_FAR):
-        few = module._scrambled(effort.log2_sobol, OTHER_SCRAMBLES, task)
-        near = module.linearised(few, module.evaluate(few, order, task.problem), task.problem)
+        sets = module._scrambled_sets(effort.log2_sobol, OTHER_SCRAMBLES, 1.0, module.SCRAMBLES, task)
+        begun, near = module._with_jumps(module.Afresh(sets, 1.0), order, task)
+        order = begun.last.order
         state = module._on_scrambles(effort.log2_sobol + 2, order, near, task, OTHER_SCRAMBLES)
         errors = state.errors if state.converged else np.full(1 + len(module.REPORTED), np.inf)
         return Reference(module._numbers(state.last, task), errors)
