@@ -239,7 +239,12 @@ def test_stated_errors_cover_where_folds_are_felt(index, log2=15):
 
 @pytest.mark.full
 def test_what_no_route_solves_is_told_by_the_last_tried():
-    """An even activation whose best k with infinite data is 0: the search of folds ends at a point without mass."""
-    found = module_of("1/(1 + x**2)", "spiked", 2).solve(10.7, 2.29, 0.98, 2.0, 1.28, tol=1e-3)
+    """An even activation next to its best k with infinite data, 0: the search of folds ends at a point without mass."""
+    module = module_of("1/(1 + x**2)", "spiked", 2)
+    start = module.overlap_start(
+        "informed", (10.7, 2.0, 1.28), module.settings_of(2.29, 0.98, module.parameter_values({}))
+    )
+    init = dict(zip(module.ORDER_NAMES, start.tolist()))
+    found = module.solve(10.7, 2.29, 0.98, 2.0, 1.28, tol=1e-3, init=init)
     assert not found.converged and found.residual > 1e-2
     assert found.warnings[0].startswith("not converged: V_k ran away")
