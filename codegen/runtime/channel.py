@@ -347,6 +347,10 @@ class Ensemble(Channel):
         """That of all members."""
         return sum(c.work for c in self.channels)
 
+    def apart(self) -> list[Channel]:
+        """Every member."""
+        return self.channels
+
     def averages(self, order: Array, search: bool = False) -> Averages:
         """The mean over the members."""
         self.members = [c.averages(order, search) for c in self.channels]
@@ -362,25 +366,25 @@ class Ensemble(Channel):
         return Response(np.mean(squares, axis=0), float(trace), noise, scatter, len(found))
 
 
-class Afresh(Channel):
-    """Sets of nodes on which global minima are searched for at every evaluation: the map with all its jumps.
+class Afresh(Ensemble):
+    """One on which global minima are searched for at every evaluation: the map with all its jumps.
 
     Where minima are followed instead, the map is another, of other slopes and maybe another fixed point.
     """
 
-    def __init__(self, sets: Ensemble, searched: float) -> None:
-        self.sets, self.name = sets, sets.name
-        self.searches = 1.0 + SEARCHES * searched
+    def __init__(self, channels: list[Channel], searched: float) -> None:
+        super().__init__(channels)
+        self.searched = searched
 
     @property
     def work(self) -> float:
-        """That of the sets, with a search at every evaluation."""
-        return self.searches * self.sets.work
+        """That of all members, with a search at every evaluation."""
+        return super().work * (1.0 + SEARCHES * self.searched)
 
     def averages(self, order: Array, search: bool = True) -> Averages:
-        """The mean over the sets, at global minima."""
-        return self.sets.averages(order, search=True)
+        """The mean over the members, at global minima."""
+        return super().averages(order, search=True)
 
-    def response(self, order: Array) -> Response:
-        """That of the sets."""
-        return self.sets.response(order)
+    def apart(self) -> list[Channel]:
+        """Every member, searched likewise."""
+        return [Afresh([c], self.searched) for c in self.channels]

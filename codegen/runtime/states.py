@@ -68,7 +68,7 @@ NEGLIGIBLE_FOLD = 1e-5
 FINEST_GAPS = 4
 LONGEST = 120
 SHORTEST = 12
-NEWTON_POLISH, HELPING, MOST_IDLE = 12, 0.7, 2
+NEWTON_POLISH, HELPING, MOST_IDLE, FARTHEST_STEP = 12, 0.7, 2, 3.0
 ROUGH, WANDERING = 1e-3, 40  # with jumps: a residual that few nodes can reach, and steps towards it
 FELT_JUMP = 0.05  # of V_k, by the jumps of the prox
 WITH_JUMPS = 8  # evaluations of Newton's method with jumps
@@ -317,13 +317,14 @@ def _ensemble(start: Array, request: _Request) -> _State:
         log2 = sizes.pop(0)
         state = _on_scrambles(log2, order, near, request, searched=searched, sets=sets)
         if not near.jumps and _jumps_are_felt(state, request):
-            sets_afresh = Afresh(_scrambled_sets(log2, 0, searched, sets, request), searched)
-            found, near = _with_jumps(sets_afresh, state.last.order, request)
+            found, near = _with_jumps(
+                _scrambled_sets(log2, 0, searched, sets, request, True), state.last.order, request
+            )
             iterations, order = iterations + state.iterations + found.iterations + near.evaluations, found.last.order
             state = _on_scrambles(log2, order, near, request, searched=searched, sets=sets)
         seen = list(state.seen) if log2 <= LOG2_RESPONSE else seen
         iterations, order = iterations + state.iterations, state.last.order
-        if state.error <= request.tol or not (state.converged or near.jumps):
+        if state.error <= request.tol or not (state.converged or (near.jumps and np.isfinite(state.error))):
             break
         if not sizes and not request.budget.good:
             sizes, sets = _sizes_left(log2, sets, state.error, searched, request, near.jumps), MANY_SCRAMBLES
@@ -339,7 +340,7 @@ def _jumps_are_felt(state: _State, request: _Request) -> bool:
     return bool(abs(gap) - noise > FELT_JUMP / softness_at(state.last.order, state.last.conjugates, request.problem))
 
 
-def _with_jumps(sets: Afresh, start: Array, request: _Request) -> tuple[Converged, Linearised]:
+def _with_jumps(sets: Ensemble, start: Array, request: _Request) -> tuple[Converged, Linearised]:
     """Where the map leads when every minimum is a global one, and its slopes there.
 
     Slopes along minima that are followed pass on too little: steps fall short, and so do the errors that they tell.
@@ -397,9 +398,10 @@ def _scrambled(log2: int, seed: int, request: _Request, searched: float = 1.0) -
     return mixed(request.settings, made)
 
 
-def _scrambled_sets(log2: int, first: int, searched: float, sets: int, request: _Request) -> Ensemble:
-    """Several such sets, each scrambled on its own."""
-    return Ensemble([_scrambled(log2, first + s, request, searched) for s in range(sets)])
+def _scrambled_sets(log2: int, first: int, searched: float, sets: int, request: _Request, jumps: bool) -> Ensemble:
+    """Several such sets, each scrambled on its own; with `jumps`, minima are searched for at every evaluation."""
+    channels = [_scrambled(log2, first + s, request, searched) for s in range(sets)]
+    return Afresh(channels, searched) if jumps else Ensemble(channels)
 
 
 def _on_scrambles(
@@ -417,10 +419,9 @@ def _on_scrambles(
     and on all only where that changes anything.
     """
     tol = max(_residual_tolerance(request), 1e-9)
-    ensemble = _scrambled_sets(log2, first, searched, sets, request)
+    ensemble = _scrambled_sets(log2, first, searched, sets, request, near.jumps)
     if near.jumps:
-        sets_afresh = Afresh(ensemble, searched)
-        found = _newton_with_jumps(sets_afresh, evaluate(sets_afresh, order, request.problem), near, request, tol)
+        found = _newton_with_jumps(ensemble, evaluate(ensemble, order, request.problem), near, request, tol)
     else:
         found = _by_newton(ensemble, order, near, request, tol)
     iterations = found.iterations
@@ -459,6 +460,8 @@ def _newton_with_jumps(channel: Channel, now: Evaluation, near: Linearised, requ
     gap = to_free(now.image) - free
     while best.residual > tol and idle < MOST_IDLE and count < request.budget.evaluations(channel, NEWTON_POLISH):
         step = newton @ gap
+        if not np.abs(step).max() < FARTHEST_STEP:
+            break
         now = evaluate(channel, from_free(free + step), request.problem)
         idle = 0 if now.residual <= HELPING * best.residual else idle + 1
         best, count = min(best, now, key=lambda e: e.residual), count + 1

@@ -42,9 +42,9 @@ def test_newton_with_jumps_ends_where_the_plain_iteration_does():
     module = module_of("1 + cos(x)/2", "max", 2)
     request, start = posed(module, BROKEN), ordered(module, BEGIN)
     with np.errstate(all="ignore"):
-        sets = module._scrambled_sets(9, 0, 1.0, 8, request)
+        sets = module._scrambled_sets(9, 0, 1.0, 8, request, True)
         other = plain(module, sets, start, request, 45, 0.3)
-        begun, near = module._with_jumps(module.Afresh(sets, 1.0), start, request)
+        begun, near = module._with_jumps(sets, start, request)
         found = module._on_scrambles(9, begun.last.order, near, request)
         few = module._scrambled(9, 8, request)
         without = module.linearised(few, module.evaluate(few, begun.last.order, request.problem), request.problem)
@@ -62,7 +62,7 @@ def test_jumps_that_are_not_felt_need_no_other_slopes():
     request = posed(module, arguments)
     known = module.solve(**arguments, tol=1e-8)
     with np.errstate(all="ignore"):
-        sets = module._scrambled_sets(11, 0, 1.0, 8, request)
+        sets = module._scrambled_sets(11, 0, 1.0, 8, request, False)
         last = module.evaluate(sets, ordered(module, known.order_parameters), request.problem, search=True)
         gap, noise = module.jump_gap(sets.response(last.order), last, request.problem)
     assert abs(gap) < 5.0 * noise and noise < FELT_JUMP
@@ -89,7 +89,7 @@ def test_low_regularisation_beyond_the_fixed_point_of_followed_minima():
     found = module.solve(**LOW, tol=None)
     request = posed(module, LOW)
     with np.errstate(all="ignore"):
-        sets = module._scrambled_sets(12, 50, 1.0, 4, request)
+        sets = module._scrambled_sets(12, 50, 1.0, 4, request, True)
         other = plain(module, sets, ordered(module, found.order_parameters), request, 60, 0.7)
     assert found.converged
     names = ("test_risk", *module.REPORTED)

@@ -137,8 +137,8 @@ def sobol_reference(module: Any, found: Any, point: Point, effort: Effort) -> Re
     task = module._Request((setting,), module.Problem(physics[0], *physics[3:]), TOLERANCE)
     order = np.array([found.order_parameters[name] for name in module.ORDER_NAMES])
     with np.errstate(all="ignore"), patched(module, NEAR=DENSE_NEAR, FAR=DENSE_FAR):
-        sets = module._scrambled_sets(effort.log2_sobol, OTHER_SCRAMBLES, 1.0, module.SCRAMBLES, task)
-        begun, near = module._with_jumps(module.Afresh(sets, 1.0), order, task)
+        sets = module._scrambled_sets(effort.log2_sobol, OTHER_SCRAMBLES, 1.0, module.SCRAMBLES, task, True)
+        begun, near = module._with_jumps(sets, order, task)
         order = begun.last.order
         state = module._on_scrambles(effort.log2_sobol + 2, order, near, task, OTHER_SCRAMBLES)
         errors = state.errors if state.converged else np.full(1 + len(module.REPORTED), np.inf)
