@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from generated import module_of
 from scipy import optimize
 
-NAMES = ("alpha", "nu", "noise", "lambda_k", "lambda_v")
 ORDER_3 = np.array([0.6681, 0.9372, 1.4758, 1.0107, 1.2336, 0.6893])  # softmax, lambda 0.3
 ORDER_3_FOLDED = np.array([0.8938, 2.1238, 3.1617, 1.1181, 1.5509, 0.8887])  # softmax, lambda 0.1
 ORDER_2 = np.array([0.83, 1.55, 2.6, 0.98, 1.17, 0.55])
@@ -183,58 +182,6 @@ def test_searched_folds_warn_of_missed_minima():
     found = module.solve(alpha=4.0, nu=2.0, noise=0.3, lambda_k=0.1, lambda_v=0.1, tol=3e-3)
     assert found.method.startswith("prox-free, folds searched") and found.converged
     assert any(w.startswith("jumps: the error does not cover global minima") for w in found.warnings)
-
-
-class FoldedPoint(NamedTuple):
-    activation: str
-    tokens: int
-    arguments: dict[str, float]
-
-
-def folded_points() -> list[FoldedPoint]:
-    """Three and four tokens, regularised so little that folds are felt."""
-    rng = np.random.default_rng(15)
-    low, high = np.log([2.0, 0.5, 0.1, 0.15, 0.15]), np.log([8.0, 5.0, 0.8, 0.6, 0.6])
-    found = []
-    for i in range(20):
-        values = np.exp(rng.uniform(low, high))
-        name = ("softmax", "softmax", "softmax1", "softmax")[i % 4]
-        found.append(FoldedPoint(name, 3 + i % 2, dict(zip(NAMES, (float(f"{v:.3g}") for v in values), strict=True))))
-    return found
-
-
-class Brute(NamedTuple):
-    """The test risk to which a global prox on scrambled nodes leads from a solution, and a t bound."""
-
-    risk: float
-    error: float
-
-
-def brute_force(module: Any, point: FoldedPoint, found: Any, log2: int) -> Brute:
-    """One step of Newton's method from a solution, with a dense search for minima at every node."""
-    alpha, nu, noise, *penalties = (point.arguments[name] for name in NAMES)
-    setting = setting_of(module, nu, noise)
-    task = module._Request((setting,), module.Problem(alpha, *penalties), 1e-4)
-    order = np.array([found.order_parameters[name] for name in module.ORDER_NAMES])
-    with np.errstate(all="ignore"):
-        smooth = module.ProxFreeChannel.at_level(2, setting)
-        smooth.adapt(order)
-        near = module.linearised(smooth, module.evaluate(smooth, order, task.problem), task.problem)
-        sets = [module.ProxChannel(module.sobol(module.node_dimensions(setting), log2, s), setting) for s in range(8)]
-        values = [module._passed_on(s.averages(order, search=True), order, order, near, task) for s in sets]
-    return Brute(float(np.mean(values, axis=0)[0]), float(module.t_bound(values)[0]))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("index", range(20))
-def test_stated_errors_cover_where_folds_are_felt(index, log2=15):
-    """Against 8 x 2^15 scrambled Sobol nodes with a global prox."""
-    point = folded_points()[index]
-    module = module_of(point.activation, "spiked", point.tokens)
-    found = module.solve(**point.arguments, tol=3e-4)
-    assert found.converged
-    reference = brute_force(module, point, found, log2)
-    assert abs(found.test_risk - reference.risk) <= found.error + reference.error
 
 
 @pytest.mark.full
