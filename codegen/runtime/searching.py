@@ -50,7 +50,9 @@ FIRST_LEVEL = 3
 LOG2_SETS = (7, 14)  # nodes of each set, at first and at most
 LOG2_SEEN = 9
 LARGEST_SIGNED_LATTICE = 8_000_000
-NEWTON_MOVES = 8
+NEWTON_MOVES = 12
+SEARCHED_AFRESH = 1e-3  # how far, in free coordinates, critical points are followed from where they were searched for
+MOST_GROWN = 4  # doublings of a set at a time, so that the largest start next to where they end
 FIRST_RESIDUAL = 1e-5
 LEAST_SEEN = 0.1  # of a step, that the matrix explains, to be mended by it
 PLACING = 2  # evaluations that the first of some nodes counts for
@@ -88,7 +90,7 @@ class _Plan(NamedTuple):
     def grown(self, sets: float, channel: Channel, request: _Request) -> int:
         """The logarithm of the nodes of a set that what is left open by the sets asks for, and the budget affords."""
         over = max(sets / (SHARE_OF_SETS * request.tol), 1.0)
-        log2 = min(self.log2 + int(np.ceil(np.log2(over) / ORDER_OF_SETS)), LOG2_SETS[1])
+        log2 = min(self.log2 + min(int(np.ceil(np.log2(over) / ORDER_OF_SETS)), MOST_GROWN), LOG2_SETS[1])
         evaluations = PLACING + AGAIN - 1
         while log2 > self.log2 and not request.budget.affords(
             evaluations * channel.work * 2.0 ** (log2 - self.log2), sets
@@ -193,21 +195,32 @@ def _near(channel: Channel, nodes: Ladder, order: Array, request: _Request) -> L
 
 
 def _settled(channel: Channel, start: Array, near: Linearised, request: _Request, tol: float) -> Converged:
-    """A few steps of Broyden's method; nodes are placed at the first, and minima that flip may keep it from more."""
-    free, best, matrix = to_free(start), None, near.newton
-    step = gap = np.zeros(RATES)
+    """A few steps of Broyden's method; nodes are placed at the first, and minima that flip may keep it from more.
+
+    What is found far from where minima were searched for is searched for again there.
+    """
+    free, matrix = to_free(start), near.newton
+    best: Evaluation | None = None
+    home: Array | None = None
+    step: Array | None = None
+    gap = np.zeros(RATES)
     for count in range(1, NEWTON_MOVES + 1):
-        now = evaluate(channel, from_free(free), request.problem, search=count == 1)
-        request.budget.spend(channel, PLACING if count == 1 else 1)
+        search, home = home is None, free if home is None else home
+        now = evaluate(channel, from_free(free), request.problem, search=search)
+        request.budget.spend(channel, PLACING if search else 1)
         if best is not None and not now.residual < best.residual:
             break
         best = now
+        if now.residual <= tol and np.abs(free - home).max() > SEARCHED_AFRESH and count < NEWTON_MOVES:
+            best = home = step = None
+            continue
         if now.residual <= tol or not np.isfinite(matrix).all():
             break
-        fell, gap = gap - (to_free(now.image) - free), to_free(now.image) - free
-        seen = matrix @ fell
-        if count > 1 and abs(step @ seen) > LEAST_SEEN * (step @ step):
-            matrix = matrix + np.outer(step - seen, step @ matrix) / (step @ seen)
+        before, gap = gap, to_free(now.image) - free
+        if step is not None:
+            seen = matrix @ (before - gap)
+            if abs(step @ seen) > LEAST_SEEN * (step @ step):
+                matrix = matrix + np.outer(step - seen, step @ matrix) / (step @ seen)
         step = matrix @ gap
         free = free + step
     assert best is not None

@@ -447,8 +447,8 @@ def _on_scrambles(
     dim = max(part.dimensions for part in few)
     method = f"prox, {sets} x Sobol of {2**log2} nodes in {dim} dimensions"
     settled = found.last.residual <= max(tol, SETTLED * float(scatter[0]))
-    if near.jumps:
-        settled = near.attracts and (settled or bool((errors <= 2.0 * scatter).all()))
+    if near.jumps:  # a map that is rough leaves a residual, which the errors count
+        settled = near.attracts and found.last.residual < WORST_RESIDUAL
     last = found.last._replace(averages=found.last.averages._replace(folded_mass=np.nan))
     return _State(last, iterations, settled, errors, [ensemble], method, searched=True, on=[ensemble])
 
