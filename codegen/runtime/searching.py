@@ -41,7 +41,6 @@ from replicode.codegen.runtime.states import (
     _failed,
     _passed_on,
     _Request,
-    _residual_tolerance,
     _risk_slopes,
     _State,
 )
@@ -53,12 +52,12 @@ LARGEST_SIGNED_LATTICE = 8_000_000
 NEWTON_MOVES = 12
 SEARCHED_AFRESH = 1e-3  # how far, in free coordinates, critical points are followed from where they were searched for
 MOST_GROWN = 4  # doublings of a set at a time, so that the largest start next to where they end
-FIRST_RESIDUAL = 1e-5
+FIRST_RESIDUAL, LEAST_RESIDUAL = 1e-5, 1e-10
 LEAST_SEEN = 0.1  # of a step, that the matrix explains, to be mended by it
 PLACING = 2  # evaluations that the first of some nodes counts for
 AGAIN = 4  # evaluations on nodes that are chosen
 POORLY_SEARCHED = 1e-3  # an error from which on the prox is tried too
-STILL = 0.02  # of the error asked for, that is left open of the fixed point
+STILL = 0.005  # of the error asked for, that is left open of the fixed point
 SHARE_OF_LEVELS, SHARE_OF_SETS = 0.3, 0.5  # of the error asked for
 ORDER_OF_SETS = 0.55  # of the error of a set in its size, as measured
 JUMPS_WEIGH = 1e-3  # the folded mass from which on Newton's method needs what jumps change in the Jacobian
@@ -136,7 +135,7 @@ def searched_state(start: Array, request: _Request) -> _State:
             or missing > max(request.tol, POORLY_SEARCHED)
         ):
             return state
-        plan, tol = finer, max(_residual_tolerance(request), STILL * request.tol)
+        plan, tol = finer, max(LEAST_RESIDUAL, STILL * request.tol)
 
 
 def _signed(setting: Setting, tol: float) -> Ladder:
