@@ -90,7 +90,8 @@ def searched_folds_state(start: Array, request: _Request) -> _State:
     found = searched_state(begun, request)
     known = [s for s in (found, smooth) if s.converged]
     if not known or min(s.error for s in known) > max(request.tol, POORLY_SEARCHED):
-        found = _jumping(smooth, start, request)
+        least = min((s.error for s in known), default=np.inf)
+        found = _jumping(smooth, start, request._replace(known=least))
         known += [s for s in (found,) if s.converged]
     return min(known, key=lambda s: s.error, default=found)
 

@@ -49,7 +49,7 @@ FIRST_LEVEL = 3
 LOG2_SETS = (7, 14)  # nodes of each set, at first and at most
 LOG2_SEEN = 9
 LARGEST_SIGNED_LATTICE = 8_000_000
-NEWTON_MOVES = 12
+NEWTON_MOVES, FALLS = 12, 0.8
 SEARCHED_AFRESH = 1e-3  # how far, in free coordinates, critical points are followed from where they were searched for
 MOST_GROWN = 4  # doublings of a set at a time, so that the largest start next to where they end
 FIRST_RESIDUAL, LEAST_RESIDUAL = 1e-5, 1e-10
@@ -207,9 +207,10 @@ def _settled(channel: Channel, start: Array, near: Linearised, request: _Request
         search, home = home is None, free if home is None else home
         now = evaluate(channel, from_free(free), request.problem, search=search)
         request.budget.spend(channel, PLACING if search else 1)
-        if best is not None and not now.residual < best.residual:
+        slow = best is not None and not now.residual < FALLS * best.residual
+        best = now if best is None or now.residual < best.residual else best
+        if slow:
             break
-        best = now
         if now.residual <= tol and np.abs(free - home).max() > SEARCHED_AFRESH and count < NEWTON_MOVES:
             best = home = step = None
             continue

@@ -125,6 +125,7 @@ class _Request(NamedTuple):
     tol: float
     budget: Budget = UNBOUNDED
     warm: bool = False  # whether the start is next to the solution
+    known: float = np.inf  # the error of what another route has found
 
     @property
     def setting(self) -> Setting:
@@ -316,6 +317,8 @@ def _ensemble(start: Array, request: _Request) -> _State:
     while sizes:
         log2 = sizes.pop(0)
         state = _on_scrambles(log2, order, near, request, searched=searched, sets=sets)
+        if _cannot_compete(state.error, sets * 2.0**log2, request):
+            break
         if not near.jumps and _jumps_are_felt(state, request):
             found, near = _with_jumps(
                 _scrambled_sets(log2, 0, searched, sets, request, True), state.last.order, request
@@ -332,6 +335,12 @@ def _ensemble(start: Array, request: _Request) -> _State:
         if not request.budget.affords(work, state.error):
             break
     return state._replace(iterations=iterations, seen=seen or state.seen)
+
+
+def _cannot_compete(error: float, nodes: float, request: _Request) -> bool:
+    """Whether the largest sets, as their error falls with their nodes, would not come below what is known."""
+    sets, log2 = (SCRAMBLES, LOG2_SOBOL[-1]) if request.budget.good else (MANY_SCRAMBLES, LOG2_MOST)
+    return bool(error * (nodes / (sets * 2.0**log2)) ** SCRAMBLED_ORDER > request.known)
 
 
 def _jumps_are_felt(state: _State, request: _Request) -> bool:
