@@ -125,13 +125,13 @@ def searched_state(start: Array, request: _Request) -> _State:
             level, levels = _fine_enough(ladder, plan.level, order, near, request)
         state = _stated(found.last, iterations, levels + sets, near, plan, channel, ladder, request)
         finer = _Plan(level, plan.grown(float(sets[0]), channel, request))
-        rest = state.error - float(sets[0])  # which larger sets leave as it is
-        missing = FOLD_WEIGHT * found.last.averages.unconverged  # and which finer nodes do not mend either
+        missing = FOLD_WEIGHT * found.last.averages.unconverged  # which neither larger sets nor finer nodes mend
+        rest = float(levels[0]) + FOLD_WEIGHT * abs(found.last.averages.mass - 1.0) + missing  # and larger sets alone
         if (
             not state.converged
             or state.error <= request.tol
             or finer == plan
-            or (finer.level == plan.level and rest > request.tol)
+            or (finer.level == plan.level and rest > max(request.tol, float(sets[0])))
             or missing > max(request.tol, POORLY_SEARCHED)
         ):
             return state
