@@ -319,7 +319,7 @@ def _ensemble(start: Array, request: _Request) -> _State:
         state = _on_scrambles(log2, order, near, request, searched=searched, sets=sets)
         if _cannot_compete(state.error, sets * 2.0**log2, request):
             break
-        if not near.jumps and _jumps_are_felt(state, request):
+        if sets == SCRAMBLES and not near.jumps and _jumps_are_felt(state, request):
             found, near = _with_jumps(
                 _scrambled_sets(log2, 0, searched, sets, request, True), state.last.order, request
             )
